@@ -158,12 +158,18 @@ async def test_a_daemon_that_ended_while_the_agent_was_away_is_started_again_and
         sharer.check_clean()
 
 
+def hang(sharer: Sharer) -> None:
+    """Let the driver's program hang, and the agent wait a second for it."""
+    sharer.smi.misbehave("hang")
+    sharer.tools = replace(sharer.tools, slicer=TimeSlicer(sharer.smi.root, 1.0))
+
+
 @pytest.mark.parametrize(
     ("break_it", "text"),
     [
         (lambda each: each.smi.program.unlink(), "has no nvidia-smi, which alone can set it; install the driver's"),
         (lambda each: each.smi.misbehave("refuse"), "exit code 3: Failed to set timeslice policy for GPU: Not Sup"),
-        (lambda each: each.smi.misbehave("hang"), "did not end within 1 s; check whether the driver answers"),
+        (hang, "did not end within 1 s; check whether the driver answers"),
         (lambda each: each.smi.program.write_bytes(b"\x7fELF"), "cannot be run: Exec format error"),
     ],
 )

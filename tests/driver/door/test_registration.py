@@ -301,7 +301,10 @@ async def test_who_leaves_takes_no_word_of_a_kubelet(short_dir: Path) -> None:
         assert (side.counted.lines, side.told.events) == ([], [])
 
 
-async def test_sockets_that_cannot_be_are_tried_again_in_time_and_not_with_every_change(short_dir: Path) -> None:
+async def test_sockets_that_cannot_be_are_tried_again_in_time_and_not_with_every_change(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "FIRST_DELAY", 60.0)
     chosen = options(short_dir)
     chosen.registry_dir.rmdir()
     side = Side(chosen)

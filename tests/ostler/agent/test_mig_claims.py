@@ -74,6 +74,12 @@ async def runs(box: SandboxNode, pod: str) -> bool:
     return (await box.cluster.retry(pod)).running
 
 
+async def started(box: SandboxNode, pod: str, profile: str) -> None:
+    """A pod with a claim for a partition, which runs; a scheduler tries again while it sees only a part of a pool."""
+    if not (await run(box, pod, profile)).running:
+        await eventually(lambda: runs(box, pod), "the pod runs")
+
+
 async def instances(box: SandboxNode) -> list[dict[str, Any]]:
     return [device for device in await box.devices() if device.get("parent")]
 
@@ -146,7 +152,7 @@ async def test_an_agent_killed_in_the_middle_of_removing_one_leaves_nothing(
     hardware: InjectedNvml, tmp_path: Path, call: str
 ) -> None:
     async with divided(hardware, tmp_path) as box:
-        assert (await run(box, "one", "3g.40gb")).running
+        await started(box, "one", "3g.40gb")
         hardware.hang(call)
         async with background(ended(box, "one")) as ending:
             await eventually(lambda: hardware.hanging)
@@ -161,7 +167,7 @@ async def test_an_agent_killed_in_the_middle_of_removing_one_leaves_nothing(
 async def test_a_partition_in_use_stays_until_its_process_has_ended(hardware: InjectedNvml, tmp_path: Path) -> None:
     async with divided(hardware, tmp_path) as box:
         assert box.cluster is not None
-        assert (await run(box, "one", "3g.40gb")).running
+        await started(box, "one", "3g.40gb")
         hardware.processes(0, (4711, 1), mig=0)
         with pytest.raises(UnprepareError, match=r"process 4711 still uses 3g\.40gb at memory slices 4-7"):
             await box.cluster.end("one")
@@ -186,7 +192,7 @@ async def ended(box: SandboxNode, pod: str) -> None:
 async def test_a_gpu_given_whole_leaves_mig_mode_first(hardware: InjectedNvml, tmp_path: Path) -> None:
     async with divided(hardware, tmp_path) as box:
         assert box.cluster is not None
-        assert (await run(box, "one", "3g.40gb")).running
+        await started(box, "one", "3g.40gb")
         await box.cluster.end("one")
         await eventually(lambda: _none_left(box))
         assert "gpu0.mig_mode 1" in state(hardware)

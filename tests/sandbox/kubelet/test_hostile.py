@@ -17,7 +17,7 @@ import grpc
 import pytest
 
 from protos.deviceplugin.v1beta1 import api_pb2
-from sandbox.kubelet.dialling import UNREADABLE
+from sandbox.kubelet.dialling import DIAL_SECONDS, UNREADABLE
 from sandbox.kubelet.errors import CallFault, ContainerStartError
 from sandbox.kubelet.events import (
     KubeletEvent,
@@ -260,7 +260,7 @@ class CutConnection:
 
 @pytest.mark.parametrize("after", [20, 80, 300, 5_000])
 async def test_connection_that_breaks_in_mid_message_ends_the_plugin_and_nothing_else(node: Node, after: int) -> None:
-    kubelet = await node.kubelet(dial_timeout=0.3)
+    kubelet = await node.kubelet(dial_timeout=1.0)
     stream = kubelet.events()
     hidden, shown = node.root / "hidden.sock", kubelet.settings.device_plugin_dir / "cut.sock"
     await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
@@ -370,7 +370,8 @@ async def _sudden_end(kubelet: Kubelet, folder: Path) -> None:
 
 @pytest.mark.parametrize("act", [_cancelled_register, _refused_name, _failing_dial, _hanging_allocate, _sudden_end])
 async def test_nothing_is_left_of_what_went_wrong(node: Node, act: Act) -> None:
-    kubelet = await node.kubelet(dial_timeout=0.02)
+    # The last two dial a plugin that is there, which takes as long as it takes.
+    kubelet = await node.kubelet(dial_timeout=DIAL_SECONDS if act in (_hanging_allocate, _sudden_end) else 0.02)
     folder = kubelet.settings.device_plugin_dir
     await act(kubelet, folder)
     async with nothing_leaks():

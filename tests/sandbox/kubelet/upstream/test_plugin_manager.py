@@ -256,7 +256,7 @@ def _info(**fields: object) -> Script:
 
 
 async def test_relative_endpoint_is_dialled_as_it_stands_and_fails(node: Node) -> None:
-    kubelet = await node.kubelet(dial_timeout=0.1)
+    kubelet = await node.kubelet(dial_timeout=0.5)
     stream = kubelet.events()
     plugin = await node.plugin(devices("d", 1), door="watcher", script=_info(endpoint="p.sock"))
     event = await anext(stream)

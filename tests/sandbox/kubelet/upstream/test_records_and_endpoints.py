@@ -145,7 +145,7 @@ async def test_handler_duplicate_registration(node: Node, generation: Generation
 
 @pytest.mark.parametrize("generation", ["1.24", "1.36", "1.37"])
 async def test_handler_connect_failure_cleanup(node: Node, generation: Generation) -> None:
-    kubelet = await node.kubelet(generation=generation, dial_timeout=0.05)
+    kubelet = await node.kubelet(generation=generation, dial_timeout=0.5)
     with pytest.raises(RegistrationError, match="failed to dial device plugin: context deadline exceeded"):
         await kubelet.manager.connect(GPU, f"{node.root}/none.sock", "register")
     assert kubelet.manager.connections.connected(GPU) == ()
@@ -195,7 +195,7 @@ async def test_serve_with_retry(node: Node) -> None:
 
 
 async def test_register_of_1_24_answers_before_the_dial_back_and_takes_the_options_of_the_request(node: Node) -> None:
-    kubelet = await node.kubelet(generation="1.24", dial_timeout=0.05)
+    kubelet = await node.kubelet(generation="1.24", dial_timeout=0.5)
     stream = kubelet.events()
     folder = kubelet.settings.device_plugin_dir
     assert await register(folder, GPU, "none.sock") == "", "success proves nothing"
