@@ -178,15 +178,15 @@ cluster: cluster-system
 cluster-down: setup
 	@$(BIN)/python -m tests.cluster down
 
-# Clusters side by side: a test waits more than it works.
+# Clusters side by side: a test waits more than it works. The order of the files is that of tests/cluster/conftest.py.
 CLUSTERS ?= 2
 cluster-test cluster-test-all: TESTS ?= tests/cluster tests/systemd/booted
 cluster-test: cluster-system
-	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile -m "not long" $(TESTS) $(ARGS)
+	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder -m "not long" $(TESTS) $(ARGS)
 
 # The long ones on the newest Kubernetes, and the others on every older one that is pinned; with K8S on that one alone.
 cluster-test-all: cluster-system
-	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile $(TESTS) $(ARGS)
+	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder $(TESTS) $(ARGS)
 	@$(if $(K8S),,for version in $$($(BIN)/python -m tests.cluster.components older); do \
 		echo "Kubernetes $$version ..." >&2; \
 		$(MAKE) --no-print-directory cluster-test K8S=$$version TESTS='$(TESTS)' ARGS='$(ARGS)' || exit 1; \

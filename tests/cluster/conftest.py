@@ -30,11 +30,20 @@ PATIENCE = 180
 """Seconds a test may take, the start of the cluster included."""
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """More time than other tests have, unless a test says how much it needs."""
+    """More time than other tests have, unless a test says how much it needs.
+
+    Files that may need the most time come first, so that no cluster is left with a long one when the others are done.
+    """
+    needs: dict[Path, float] = {}
     for item in items:
-        if Path(__file__).parent in item.path.parents and item.get_closest_marker("timeout") is None:
+        marker = item.get_closest_marker("timeout")
+        if marker is None and Path(__file__).parent in item.path.parents:
+            marker = pytest.mark.timeout(PATIENCE).mark
             item.add_marker(pytest.mark.timeout(PATIENCE))
+        needs[item.path] = needs.get(item.path, 0) + (marker.args[0] if marker else 0)
+    items.sort(key=lambda item: -needs[item.path])
 
 
 @pytest.fixture(scope="session")
