@@ -41,9 +41,9 @@ NODE ?= h100-sxm-8
 ARGS ?=
 NODES ?= 1
 K8S ?=
-# Waiting for sockets is half of what the tests do: more workers than cores. A worker that is done takes over half of
-# another one's tests, for those that wait longest stand side by side.
-WORKERS ?= 5
+# Waiting for sockets is two thirds of what the tests do: more workers than cores. A worker that is done takes over half of
+# another one's tests.
+WORKERS ?= 7
 COUNT ?= 5000
 SEED ?= 1
 
