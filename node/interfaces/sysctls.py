@@ -21,8 +21,14 @@ _FSOPEN, _FSCONFIG, _FSMOUNT = 430, 431, 432
 _CLOEXEC, _CREATE = 1, 6
 _FAMILIES = ("ipv4", "ipv6")
 _KEY = re.compile(r"(ipv4|ipv6)/([a-z][a-z0-9_]*)")
+_LONGEST = 4096
+"""Bytes of a value."""
 _NOT_RESTORED = frozenset({"ipv6/mtu", "ipv6/stable_secret"})
 """Follows the link's MTU; may not be read."""
+
+
+class NoProcfs(Exception):
+    """The kernel refuses a procfs; the text is its reason."""
 
 
 def own_sysctls(interface: str) -> tuple[tuple[str, str], ...]:
@@ -30,10 +36,13 @@ def own_sysctls(interface: str) -> tuple[tuple[str, str], ...]:
     found = []
     with _opened() as conf:
         for family in _FAMILIES:
-            usual = _values(f"{conf}/{family}/conf/default")
-            for name, text in _values(f"{conf}/{family}/conf/{interface}").items():
-                key = f"{family}/{name}"
-                if usual.get(name, text) != text and key not in _NOT_RESTORED:
+            usual, own = f"{conf}/{family}/conf/default", f"{conf}/{family}/conf/{interface}"
+            for name in _names(usual):
+                key, text = f"{family}/{name}", _read(f"{own}/{name}")
+                if text is None or text == _read(f"{usual}/{name}") or key in _NOT_RESTORED:
+                    continue
+                # Here and not before: most are alike, and a pod waits for this.
+                if Path(own, name).stat().st_mode & 0o200:
                     found.append((key, text))
     return tuple(sorted(found))
 
@@ -58,11 +67,16 @@ def set_sysctls(interface: str, wanted: Iterable[tuple[str, str]]) -> None:
                 raise _refused(interface, error) from error
         else:
             return
-    with _opened(own=True) as conf:
-        try:
+    try:
+        with _opened(own=True) as conf:
             _write(conf, interface, differing)
-        except OSError as error:
-            raise _refused(interface, error) from error
+    except OSError as error:
+        raise _refused(interface, error) from error
+    except NoProcfs as error:
+        raise InterfaceError(
+            f"interface {interface}: cannot set sysctls: /proc/sys is read-only, and the kernel refuses a procfs of "
+            f"the agent's own: {error}; the agent needs the capability SYS_ADMIN"
+        ) from error
 
 
 def _write(conf: str, interface: str, wanted: dict[str, str]) -> None:
@@ -97,26 +111,25 @@ def _path(conf: str, interface: str, key: str) -> str:
     return f"{conf}/{match[1]}/conf/{interface}/{match[2]}"
 
 
-def _values(folder: str) -> dict[str, str]:
-    """The files of a folder that can be written, with their content; empty without the folder (no IPv6)."""
+def _names(folder: str) -> list[str]:
+    """The names in a folder; none without it (no IPv6)."""
     try:
-        entries = list(os.scandir(folder))
+        return os.listdir(folder)  # noqa: PTH208 - names are wanted, two hundred of them
     except OSError:
-        return {}
-    found = {}
-    for entry in entries:
-        if entry.is_file() and entry.stat().st_mode & 0o200:
-            text = _read(entry.path)
-            if text is not None:
-                found[entry.name] = text
-    return found
+        return []
 
 
 def _read(path: str) -> str | None:
     try:
-        return Path(path).read_text().strip()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        return os.read(descriptor, _LONGEST).decode().strip()
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager
@@ -133,24 +146,16 @@ def _opened(*, own: bool = False) -> Iterator[str]:
 
 
 def _procfs() -> int:
-    """The descriptor of a procfs that is mounted nowhere; raises InterfaceError."""
+    """The descriptor of a procfs that is mounted nowhere; raises NoProcfs."""
     libc = ctypes.CDLL(None, use_errno=True)
     context = libc.syscall(_FSOPEN, b"proc", _CLOEXEC)
     try:
         if context < 0 or libc.syscall(_FSCONFIG, context, _CREATE, None, None, 0) < 0:
-            raise _no_procfs()
+            raise NoProcfs(os.strerror(ctypes.get_errno()))
         mounted = libc.syscall(_FSMOUNT, context, _CLOEXEC, 0)
         if mounted < 0:
-            raise _no_procfs()
+            raise NoProcfs(os.strerror(ctypes.get_errno()))
     finally:
         if context >= 0:
             os.close(context)
     return int(mounted)
-
-
-def _no_procfs() -> InterfaceError:
-    reason = os.strerror(ctypes.get_errno())
-    return InterfaceError(
-        f"cannot set sysctls: /proc/sys is read-only, and the kernel refuses a procfs of the agent's own: {reason}; "
-        "the agent needs the capability SYS_ADMIN"
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import socket
 from pathlib import Path
 
@@ -344,6 +345,34 @@ def test_interfaces_are_found_by_their_alias_for_an_agent_without_journal(node: 
     assert node.host.run(node.mover.marked) == {}
     node.pod.close()
     assert node.host.run(lambda: node.mover.marked(node.pod.path)) == {}
+
+
+def test_sysctls_are_set_where_proc_sys_is_read_only(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = os.open
+
+    def read_only(path: str | Path, flags: int, *more: int) -> int:
+        if str(path).startswith("/proc/sys/") and flags & os.O_WRONLY:
+            raise OSError(errno.EROFS, "Read-only file system", path)
+        return opened(path, flags, *more)
+
+    monkeypatch.setattr("node.interfaces.sysctls.os.open", read_only)
+    node.attach(node.interface(name="rail0", sysctls=(("ipv4/arp_announce", "2"), ("ipv6/accept_ra", "0"))))
+    monkeypatch.undo()
+    for key, text in (("ipv4/conf/rail0/arp_announce", "2"), ("ipv6/conf/rail0/accept_ra", "0")):
+        assert node.pod.run(lambda key=key: _read(f"/proc/sys/net/{key}")) == text  # type: ignore[misc]
+
+
+def test_without_a_procfs_of_its_own_the_error_says_what_is_missing(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read_only(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", "/proc/sys/net/ipv4/conf/rail0/arp_announce")
+
+    monkeypatch.setattr("node.interfaces.sysctls._write", read_only)
+    monkeypatch.setattr("node.interfaces.sysctls._FSOPEN", -1)
+    with pytest.raises(InterfaceError, match="the agent needs the capability SYS_ADMIN") as refused:
+        node.attach(node.interface(name="rail0", sysctls=(("ipv4/arp_announce", "2"),)))
+    assert str(refused.value).startswith("interface rail0: cannot set sysctls: /proc/sys is read-only, and the kernel")
 
 
 def _read(path: str) -> str:
