@@ -185,17 +185,15 @@ class Bookkeeping:
             return None
         known = self.plugin.known(self._monotonic()) and self.plugin.read_since(self.keeper.answered_until)
         asked: dict[tuple[str, str], OfferedDevice] = {}
-        suspected = self.plugin.unattributed
         for each in devices:
             for id_ in self.plugin.ids.of(each.device.name, each.share):
                 asked[id_] = each
             if not known:
                 # Another instance may have given the device whole that is shared now.
                 asked[resource, each.id] = asked[resource, replica_of(each.id)[0]] = each
-            suspects = self.tenants.suspects(each.device.name, self.grants.within(each.device), each.share)
-            suspected = suspected or bool(suspects)
-        suspected = suspected or bool(self.grants.crowded_by_ended(devices))
-        return self._cleared(resource, devices, asked) if suspected or asked else None
+        if asked or self.plugin.unattributed or self.releases.in_the_way(devices):
+            return self._cleared(resource, devices, asked)
+        return None
 
     async def _cleared(
         self, resource: str, devices: Sequence[OfferedDevice], asked: Mapping[tuple[str, str], OfferedDevice]

@@ -268,14 +268,15 @@ class Ledger:
             if hold.owner != owner:
                 raise ValueError(f"{owner} cannot enter a hold of {hold.owner}")
         before = self._forget(owner)
-        if holds:
-            self._by_owner[owner] = holds
-            if any(hold.door is Door.DRA for hold in holds):
-                self._claiming.add(owner)
-            self.version += 1
-            if len(holds) == 1 and is_counted(holds[0]):
-                self._shares.setdefault(holds[0].device, _Shares()).add(owner, holds[0])
+        if not holds:
+            return before
+        self._by_owner[owner] = holds
+        self.version += 1
+        if len(holds) == 1 and is_counted(holds[0]):
+            self._shares.setdefault(holds[0].device, _Shares()).add(owner, holds[0])
         for hold in holds:
+            if hold.door is Door.DRA:
+                self._claiming.add(owner)
             for place in (hold.device, *hold.within):
                 self._by_place.setdefault(place, {})[owner] = None
         return before

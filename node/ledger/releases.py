@@ -111,7 +111,7 @@ class Releases:
         """
         proved: set[str] = set()
         longest = self._monotonic() + WAIT
-        while uids := self._in_the_way(devices) - proved:
+        while uids := self.in_the_way(devices) - proved:
             now = self._monotonic()
             until = min(self._tenants.wait_until(uids, now, self._clock()), longest)
             async with self._looking:
@@ -119,7 +119,7 @@ class Releases:
                 if self._last.began < now or not uids <= self._last.uids:
                     await self._look(uids)
                 # A person may have released some meanwhile.
-                left = uids & self._last.left & self._in_the_way(devices)
+                left = uids & self._last.left & self.in_the_way(devices)
             proved |= uids - left
             if left:
                 if self._over or self._monotonic() >= until:
@@ -176,14 +176,12 @@ class Releases:
             log.warning("cannot tell whether containers of deleted pods still run", extra={"reason": problem})
         self._problem = problem
 
-    def _in_the_way(self, devices: Sequence[OfferedDevice]) -> frozenset[str]:
+    def in_the_way(self, devices: Sequence[OfferedDevice]) -> frozenset[str]:
+        """UIDs of pods that may have one of these devices, or whose shares leave too little of it, by what is known."""
         found = self._grants.crowded_by_ended(devices)
-        return found.union(
-            *(
-                self._tenants.suspects(each.device.name, self._grants.within(each.device), each.share)
-                for each in devices
-            )
-        )
+        for each in () if self._tenants.is_empty else devices:
+            found |= self._tenants.suspects(each.device.name, self._grants.within(each.device), each.share)
+        return found
 
     def _refusal(self, resource: str, devices: Sequence[OfferedDevice], left: frozenset[str]) -> HeldError | None:
         found = [

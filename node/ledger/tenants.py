@@ -95,6 +95,11 @@ class Tenants:
         """UIDs of the pods that devices wait for."""
         return frozenset(self._waits)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no pod is known that may have a device."""
+        return not self._by_place
+
     def note(self, tenancies: Iterable[Tenancy]) -> None:
         """Remember the tenancies that a source names, which may be outdated."""
         for each in tenancies:
@@ -145,8 +150,6 @@ class Tenants:
 
     def suspects(self, device: str, within: Collection[str], share: str = "") -> frozenset[str]:
         """Pods that may have the device (or this share of it), or one that overlaps it: no check proved them gone."""
-        if not self._by_place:
-            return frozenset()
         return frozenset(each.uid for each in self._overlapping(device, within, share))
 
     def pending(self, device: str, within: Collection[str], share: str = "") -> Hold | None:
