@@ -113,7 +113,8 @@ class ClaimStatusWriter:
         """Write that no interface of the claim is in its pod; ``problem``: why it could not be moved, empty if it is
         back on the node or not moved yet.
         """
-        self._set_interfaces(claim, InterfacesReport(problem=problem))
+        if claim.uid in self._moving:  # Else it has been released, which takes the interfaces back.
+            self._set_interfaces(claim, InterfacesReport(problem=problem))
 
     def refused(self, claim: ClaimReference, problem: str, reason: str = PARAMETERS_REFUSED) -> None:
         """Write that the claim is not ready, and why; ``reason`` is the condition's."""

@@ -148,6 +148,7 @@ async def test_what_was_known_of_interfaces_goes_with_the_claim() -> None:
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
         run.status.attached(CLAIM, (ATTACHED,))
         run.status.released(CLAIM)
+        run.status.detached(CLAIM, "eth2 is in no namespace")
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
         await run.idle()
     assert api.devices()[0]["conditions"][1]["reason"] == "InterfaceOnNode"
