@@ -207,6 +207,8 @@ class ClaimStatusWriter:
     async def _attempt(self, claim: ClaimReference, report: ClaimReport) -> None:
         found = await self._api.claim(claim.namespace, claim.name)
         if found is None or text_at(found, "metadata", "uid") != claim.uid:
+            self._moving.pop(claim.uid, None)
+            self._interfaces.pop(claim.uid, None)
             return
         if is_deeper(found, DEPTH - 1):
             deep = f"claim {claim} nests deeper than {DEPTH - 1} levels, so its status is not written"

@@ -154,6 +154,16 @@ async def test_what_was_known_of_interfaces_goes_with_the_claim() -> None:
     assert api.devices()[0]["conditions"][1]["reason"] == "InterfaceOnNode"
 
 
+async def test_a_claim_that_is_gone_is_not_asked_about_again() -> None:
+    api = Api()
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        await run.idle()
+        run.status.attached(CLAIM, (ATTACHED,))
+        await run.idle()
+    assert api.reads == 1
+
+
 async def test_a_claim_without_nics_is_not_even_read() -> None:
     api = Api(stored("gpu-0"))
     async with running(api) as run:
