@@ -61,7 +61,8 @@ def play(moving: Moving, rounds: int, seed: int) -> None:
             time.sleep(chance.uniform(0, 0.6))  # any moment of its start
             strike(moving, victim, name, uid)
             moving.wait_interface(name, 120)
-            moving.stage.cluster.api.delete(f"{PODS}/{name}", 0)
+            # A kubelet that is killed after a pod was deleted by force takes a minute to find out.
+            moving.stage.cluster.api.delete(f"{PODS}/{name}", chance.choice((0, 1, 1, 1)))
             time.sleep(chance.uniform(0, 0.4))  # any moment of its end
             strike(moving, last, name, uid)
             moving.wait_back(120)
