@@ -54,29 +54,64 @@ SHORT_NAMES = {
 
 @value
 class _Feature(Value):
-    """A feature's number in the kernel's set, whether the device can change it, and whether it is on."""
+    """A feature's number in the kernel's set, and whether the device can change it.
+
+    ``on``: it is. ``requested``: it would be if what it depends on were.
+    """
 
     number: int
     changeable: bool
     on: bool
+    requested: bool
 
 
-def features_of(interface: str, wanted: Iterable[tuple[str, bool]]) -> tuple[tuple[str, bool], ...]:
-    """The present state of the features that setting ``wanted`` may change, by the kernel's names.
+def all_features(interface: str) -> tuple[tuple[str, bool], ...]:
+    """What is requested of every feature that can change, by the kernel's names; raises OSError."""
+    return tuple((name, each.requested) for name, each in _features(interface).items() if each.changeable)
+
+
+def check_features(interface: str, wanted: Iterable[tuple[str, bool]]) -> None:
+    """Refuse what ``set_features`` would.
 
     Raises InterfaceError for a name that the kernel does not know or a feature that the device cannot change, OSError
     if the interface is gone.
     """
+    _resolved(interface, _features(interface), wanted)
+
+
+def restore_features(interface: str, before: Iterable[tuple[str, bool]]) -> None:
+    """Request again what ``all_features`` said, whoever changed it since; raises OSError."""
     known = _features(interface)
-    return tuple((name, known[name].on) for name, _ in _resolved(interface, known, wanted))
+    _request(
+        interface,
+        known,
+        [
+            (known[name].number, on)
+            for name, on in before
+            if name in known and known[name].changeable and known[name].requested is not on
+        ],
+    )
 
 
 def set_features(interface: str, wanted: Sequence[tuple[str, bool]]) -> None:
-    """Switch the features that differ; raises as ``features_of``, and InterfaceError if the driver refuses one."""
+    """Switch the features that differ; raises as ``check_features``, and InterfaceError if the driver refuses one."""
     if not wanted:
         return
     known = _features(interface)
     changed = [(known[name].number, on) for name, on in _resolved(interface, known, wanted) if known[name].on is not on]
+    _request(interface, known, changed)
+    after = _features(interface)
+    refused = [name for name, on in _resolved(interface, after, wanted) if after[name].on is not on]
+    if refused:
+        on = dict(_resolved(interface, after, wanted))[refused[0]]
+        raise InterfaceError(
+            f"interface {interface}: the driver keeps feature {refused[0]} {'off' if on else 'on'}; another feature "
+            f"that it depends on is {'off' if on else 'on'}, or the hardware cannot do otherwise"
+        )
+
+
+def _request(interface: str, known: dict[str, _Feature], changed: Sequence[tuple[int, bool]]) -> None:
+    """Request these features, by number, on or off."""
     if not changed:
         return
     blocks = [[0, 0] for _ in range(_blocks(known))]
@@ -86,14 +121,6 @@ def set_features(interface: str, wanted: Sequence[tuple[str, bool]]) -> None:
         blocks[number // _BLOCK_BITS][1] |= bit if on else 0
     flat = [word for block in blocks for word in block]
     _ioctl(interface, struct.pack(f"=II{len(flat)}I", _SFEATURES, len(blocks), *flat))
-    after = _features(interface)
-    refused = [name for name, on in _resolved(interface, after, wanted) if after[name].on is not on]
-    if refused:
-        on = dict(_resolved(interface, after, wanted))[refused[0]]
-        raise InterfaceError(
-            f"interface {interface}: the driver keeps feature {refused[0]} {'off' if on else 'on'}; another feature "
-            f"that it depends on is {'off' if on else 'on'}, or the hardware cannot do otherwise"
-        )
 
 
 def _resolved(interface: str, known: dict[str, _Feature], wanted: Iterable[tuple[str, bool]]) -> list[tuple[str, bool]]:
@@ -129,9 +156,12 @@ def _features(interface: str) -> dict[str, _Feature]:
     blocks = [struct.unpack_from("=IIII", answer, 8 + at * 16) for at in range(size)]
     found = {}
     for number, name in enumerate(names):
-        available, _, active, never = (word >> number % _BLOCK_BITS & 1 for word in blocks[number // _BLOCK_BITS])
+        available, requested, active, never = (
+            word >> number % _BLOCK_BITS & 1 for word in blocks[number // _BLOCK_BITS]
+        )
         if name:
-            found[name] = _Feature(number, changeable=bool(available and not never), on=bool(active))
+            changeable = bool(available and not never)
+            found[name] = _Feature(number, changeable, on=bool(active), requested=bool(requested))
     return found
 
 

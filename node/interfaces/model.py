@@ -104,9 +104,10 @@ class HostSetup(Value):
     """What an interface had on the node before it was moved, to be restored when it is back.
 
     ``up``: administratively up. ``rules``: those that lead to tables of its routes; they stay on the node, and the pod
-    gets copies. ``vf``: settings at its physical function that the claim changes. ``alias``: the one that an operator
-    gave it. ``sysctls``: those of its own that differ from the namespace's defaults, which the move resets.
-    ``programs``: ids of the XDP and tcx programs on it. ``promiscuous``: it was so, or took every multicast.
+    gets copies. ``features``: all that can change, since the pod may change any. ``vf``: settings at its physical
+    function that the claim changes. ``alias``: the one that an operator gave it. ``sysctls``: those of its own that
+    differ from the namespace's defaults, which the move resets. ``programs``: ids of the XDP and tcx programs on it.
+    ``promiscuous``: it was so, or took every multicast.
     """
 
     interface: str

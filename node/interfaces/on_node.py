@@ -38,7 +38,7 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
     _check_mtu(interface, link, present)
     _check_sysctls(interface, link)
     routes = addressing.routes(host.route, link.index)
-    wanted = interface.settings.features
+    features.check_features(link.name, interface.settings.features)
     return HostSetup(
         interface=link.name,
         index=link.index,
@@ -49,7 +49,7 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
         routes=routes,
         rules=addressing.rules(host.route, {route.table for route in routes if route.table}),
         neighbors=addressing.neighbors(host.route, link.index),
-        features=features.features_of(link.name, wanted) if wanted else (),
+        features=features.all_features(link.name),
         vf=_function_before(interface, host, present),
         alias="" if link.alias.startswith(ALIAS) else link.alias,
         sysctls=sysctls.own_sysctls(link.name),
@@ -97,7 +97,7 @@ def restore(move: Move, host: Side, link: InterfaceLink) -> None:
     if setup.features:
         with _logging(subject, "ethtool features"):
             move.before("features")
-            host.inside(lambda: features.set_features(name, setup.features))
+            host.inside(lambda: features.restore_features(name, setup.features))
     if setup.sysctls:
         with _logging(subject, "sysctls"):
             move.before("sysctls")

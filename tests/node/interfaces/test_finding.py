@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from node.interfaces import features
 from node.interfaces.links import InterfaceLink, change_link, find_link, pci_function
 from node.interfaces.model import InterfaceSettings, MovableInterface, Route
 from node.interfaces.namespace import NetworkNamespace
@@ -110,11 +111,12 @@ def test_one_whose_name_and_alias_the_pod_changed_is_restored(node: Node) -> Non
 
 
 @pytest.mark.needs_root
-def test_promiscuous_mode_of_a_pod_ends_with_it(node: Node) -> None:
+def test_what_a_pod_did_to_its_interface_ends_with_it(node: Node) -> None:
     interface = node.interface(name="rail0")
     setup = node.look(interface)
     node.attach(interface, setup)
-    node.pod.ip("link set rail0 promisc on allmulticast on")
+    node.pod.ip("link set rail0 promisc on allmulticast on mtu 1300", "link set rail0 address 02:66:00:00:00:66")
+    node.pod.run(lambda: features.set_features("rail0", [("tso", False), ("gro", True), ("txvlan", False)]))
     assert node.detach(interface, setup)
     assert node.look(interface) == setup
 
