@@ -65,6 +65,7 @@ class ClaimInterfaces(MovedInterfaces):
     ) -> None:
         self._kubelet_root = kubelet_root
         self._pace = pace
+        self._monotonic = clocks.monotonic
         self._mover = ClaimMover(
             moves,
             events=events,
@@ -189,6 +190,7 @@ class ClaimInterfaces(MovedInterfaces):
 
     async def run(self, sandbox: Sandbox) -> None:
         """See ``PodSandboxes``; raises SandboxRefused."""
+        until = self._monotonic() + self._pace.deadline
         records = _of_pod(self._records.values(), sandbox, await self._kubelet_pods())
         if not records:
             return
@@ -198,7 +200,7 @@ class ClaimInterfaces(MovedInterfaces):
             record.claim.uid: self._begin(self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}")
             for record in records
         }
-        done, late = await asyncio.wait(tasks.values(), timeout=self._pace.deadline)
+        done, late = await asyncio.wait(tasks.values(), timeout=max(0.0, until - self._monotonic()))
         failures = _failures(done)
         if failures:
             # Nothing may stay in a sandbox that fails: the runtime need not tell of its end.
@@ -274,8 +276,15 @@ class ClaimInterfaces(MovedInterfaces):
                 self._damaged.pop(uid, None)
 
     async def _kubelet_pods(self) -> Mapping[str, tuple[str, ...]]:
-        """By the claim's UID, the pods that have it according to the kubelet; empty if its record cannot be read."""
-        known = (await self._mover.in_thread(read_kubelet_claims, self._kubelet_root)).claims
+        """By the claim's UID, the pods that have it according to the kubelet; empty if its record cannot be read.
+
+        A disk that hangs must not keep other pods of the node from starting.
+        """
+        try:
+            async with asyncio.timeout(self._pace.reading):
+                known = (await asyncio.to_thread(read_kubelet_claims, self._kubelet_root)).claims
+        except TimeoutError:
+            return {}
         return {uid: tuple(info.pods or ()) for uid, info in known.items()}
 
     async def _attach(self, uid: str, sandbox: Sandbox) -> None:

@@ -32,12 +32,14 @@ log = logging.getLogger("ostler.interfaces")
 class InterfacePace(Value):
     """Times in seconds.
 
-    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s. ``missing``: until an interface that is
+    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s; ``reading``: of it at most for the
+    kubelet's record. ``missing``: until an interface that is
     nowhere counts as lost, and ``look`` between two looks for it. ``first_pause`` and ``longest_pause``: before what
     failed is tried again, doubling.
     """
 
     deadline: float = 1.3
+    reading: float = 0.5
     missing: float = 10.0
     look: float = 0.1
     first_pause: float = 0.5

@@ -23,7 +23,7 @@ from tests.making.devices import nic
 
 MOVING = Rule("example.com/nic", door=Doors.DRA, moves_interface=True)
 NIC1, NIC2, NIC3 = (nic(number).name for number in (1, 2, 3))
-PACE = InterfacePace(deadline=5.0, missing=0.05, look=0.01, first_pause=0.01, longest_pause=0.02)
+PACE = InterfacePace(deadline=60.0, reading=60.0, missing=0.05, look=0.01, first_pause=0.01, longest_pause=0.02)
 
 
 def movable(number: int) -> DraDevice:
@@ -116,9 +116,9 @@ class DieAtInterface:
 class InterfaceNode:
     """A node with movable NICs, one agent after the other on it, and its pods' sandboxes."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, nics: int = 3) -> None:
         self.node = Node(root)
-        self.node.devices = (*self.node.devices, *(movable(number) for number in (1, 2, 3)))
+        self.node.devices = (*self.node.devices, *(movable(number) for number in range(1, nics + 1)))
         self.node.with_options(guard_dir=root / "guards")
         self.mover = FakeMover()
         self.reports: list[tuple[str, str, tuple[str, ...] | str]] = []

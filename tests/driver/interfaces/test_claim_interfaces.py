@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from driver.claims.interfaces import ClaimStep
+from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from driver.interfaces.claim_mover import InterfacePace
@@ -19,7 +20,8 @@ from driver.nri.sandboxes import Sandbox, SandboxRefused
 from node.interfaces.model import InterfaceError
 from node.values import replace
 from tests.making.claim_service import GPU0, DieAt, Killed, claim, reference, result
-from tests.making.moved_interfaces import NIC1, NIC2, NIC3, DieAtInterface, InterfaceNode
+from tests.making.devices import nic
+from tests.making.moved_interfaces import NIC1, NIC2, DieAtInterface, InterfaceNode
 from tests.waiting import eventually
 
 
@@ -491,17 +493,35 @@ async def test_a_damaged_journal_is_set_aside_and_rebuilt_from_the_marks(place: 
     assert place.mover.marks == {}
 
 
-async def test_many_pods_at_once(place: InterfaceNode) -> None:
-    devices = (NIC1, NIC2, NIC3)
-    for number, device in enumerate(devices, 1):
+async def test_fifty_pods_at_once(tmp_path: Path) -> None:
+    place, numbers = InterfaceNode(tmp_path, nics=50), range(1, 51)
+    devices = [nic(number).name for number in numbers]
+    for number, device in zip(numbers, devices, strict=True):
         place.put(number, device, users=(f"pod-{number}",))
     service = await place.agent()
-    for number in (1, 2, 3):
-        await service.prepare(reference(number))
-    sandboxes = [place.sandbox(number, pod=f"pod-{number}") for number in (1, 2, 3)]
+    await asyncio.gather(*(service.prepare(reference(number)) for number in numbers))
+    sandboxes = [place.sandbox(number, pod=f"pod-{number}") for number in numbers]
     await asyncio.gather(*map(place.interfaces.run, sandboxes))
     assert [place.mover.place(each) for each in devices] == [each.netns for each in sandboxes]
+    assert len(place.interfaces.places()) == 50
     await asyncio.gather(*map(place.interfaces.stop, sandboxes))
+    assert place.is_home(*devices)
+
+
+async def test_the_kubelets_record_on_a_disk_that_hangs_keeps_no_other_pod_from_starting(
+    place: InterfaceNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.pace = replace(place.pace, reading=0.01)
+    await prepared(place)
+    gate = threading.Event()
+
+    def hanging(_: Path) -> KubeletClaims:
+        assert gate.wait(60)
+        return KubeletClaims({})
+
+    monkeypatch.setattr("driver.interfaces.claim_interfaces.read_kubelet_claims", hanging)
+    await place.interfaces.run(place.sandbox(2, pod="another"))
+    gate.set()
     assert place.is_home()
 
 
