@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import socket
 
 import pytest
 
@@ -203,6 +204,24 @@ def test_a_kernel_that_refuses_rdma_netlink_moves_nothing(node: Node, hardware: 
     ):
         node.attach(interface, setup)
     hardware.rdma_refusal = 0
+    assert node.detach(interface, setup)
+
+
+@pytest.mark.needs_root
+def test_a_kernel_without_rdma_moves_the_interface_of_a_recorded_node(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = socket.socket
+
+    def without_rdma(family: int, kind: int, protocol: int = 0) -> socket.socket:
+        if (family, protocol) == (socket.AF_NETLINK, 20):
+            raise OSError(errno.EPROTONOSUPPORT, "Protocol not supported")
+        return opened(family, kind, protocol)
+
+    interface = replace(node.interface(), rdma_device="mlx5_1")
+    setup = node.look(interface)
+    monkeypatch.setattr("node.netlink.socket.socket", without_rdma)
+    assert node.attach(interface, setup).rdma_device == ""
     assert node.detach(interface, setup)
 
 
