@@ -24,6 +24,12 @@ one above both a GPU and a NIC. If a GPU would have no NIC that way, although a 
 below the outer bridge share its address, so that every GPU with a NIC within reach of switches has one to match. Any
 other device has the outermost bridge above it. A device directly on the root complex, or at an unknown place, has no
 value: a match would promise something unknown.
+
+**Rails** number the NICs beside GPUs. A cluster that is built in rails connects the NICs of one number on all nodes to
+the same leaf switches, so pods that talk to each other want NICs of one rail. The number follows the order of the GPUs,
+which is the same on all nodes of a model. NICs without an RDMA device, and those without a GPU below the same switch
+(management, storage), are at no rail. A GPU has the number of the NIC that it pairs with: of two GPUs and two NICs
+below one switch, the second ones pair with each other, so a claim that matches ``rail`` gets exactly this pair.
 """
 
 from __future__ import annotations
@@ -31,7 +37,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from driver.devices.rails import rails
 from node.inventory.model import NIC_KINDS, Attribute, Device, DeviceKind, Snapshot
 from node.inventory.places import is_whole, place_of
 from node.topology.model import Cell, Place, Topology
@@ -310,3 +315,25 @@ def _below(bridge: _Bridge) -> tuple[dict[str, str], list[Spot]]:
     if gpus and settled:
         return dict.fromkeys((*settled, *(spot.name for spot in gpus)), bridge.name), []
     return settled, alone
+
+
+def rails(places: Iterable[Place], switches: Mapping[str, str]) -> Mapping[str, int]:
+    """The rails of NICs and GPUs, by name; ``switches``: the switch that each device has in common with others.
+
+    A group of GPUs that has lost a NIC leaves the numbers of others alone: every group has as many as the largest one.
+    """
+    groups: dict[str, tuple[list[str], list[str]]] = {}
+    for place in places:
+        switch = switches.get(place.name)
+        if switch is not None and (place.gpu or place.rdma):
+            gpus, nics = groups.setdefault(switch, ([], []))
+            (gpus if place.gpu else nics).append(place.name)
+    # Places are in the order of their labels, so groups without GPUs are left out, and the others are in that of these.
+    with_gpus = [(gpus, nics) for gpus, nics in groups.values() if gpus]
+    widest = max((len(nics) for _, nics in with_gpus), default=0)
+    found: dict[str, int] = {}
+    for number, (gpus, nics) in enumerate(with_gpus):
+        found |= {nic: number * widest + position for position, nic in enumerate(nics)}
+        for position, gpu in enumerate(gpus if nics else ()):
+            found[gpu] = number * widest + position * len(nics) // len(gpus)
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.devices.rails import rails
+from driver.devices.placement import rails
 from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
 from node.inventory.model import NIC_KINDS, DeviceKind, Snapshot
