@@ -78,7 +78,7 @@ def placement(
     hosts = _hosts(snapshot, chosen)
     strangers = (device for device in chosen if device.kind in NIC_KINDS and topology.place(hosts[device.name]) is None)
     places = (*topology.places, *map(place_of, strangers))
-    ground = _ground(topology)
+    ground = _ground(topology, _rdma_nics(snapshot))
     cells, order, back_order = ground.cells, ground.order, ground.back
     common = ground.switches if places == topology.places else _switches(places)
     numbered = ground.rails
@@ -110,11 +110,17 @@ class _Ground(Value):
 
 
 @remembers
-def _ground(topology: Topology) -> _Ground:
+def _ground(topology: Topology, rdma: frozenset[str]) -> _Ground:
     parts = groups(topology.root) if topology.root is not None else {}
     order, back = _order(topology, gpu_order(parts)), _order(topology, gpu_order(parts, from_back=True), -1)
     common = _switches(topology.places)
-    return _Ground(cell_attributes(parts), order, back, common, rails(topology.places, common))
+    return _Ground(cell_attributes(parts), order, back, common, rails(topology.places, common, rdma))
+
+
+def _rdma_nics(snapshot: Snapshot) -> frozenset[str]:
+    """The names of the NICs in the topology that have an RDMA device."""
+    nics = {place.name for place in snapshot.topology.places if not place.gpu}
+    return frozenset(each.name for each in snapshot.devices if each.name in nics and each.text("rdmaDevice"))
 
 
 def _switches(places: Iterable[Place]) -> Mapping[str, str]:
@@ -317,15 +323,16 @@ def _below(bridge: _Bridge) -> tuple[dict[str, str], list[Spot]]:
     return settled, alone
 
 
-def rails(places: Iterable[Place], switches: Mapping[str, str]) -> Mapping[str, int]:
+def rails(places: Iterable[Place], switches: Mapping[str, str], rdma: frozenset[str]) -> Mapping[str, int]:
     """The rails of NICs and GPUs, by name; ``switches``: the switch that each device has in common with others.
+    ``rdma``: the NICs with an RDMA device.
 
     A group of GPUs that has lost a NIC leaves the numbers of others alone: every group has as many as the largest one.
     """
     groups: dict[str, tuple[list[str], list[str]]] = {}
     for place in places:
         switch = switches.get(place.name)
-        if switch is not None and (place.gpu or place.rdma):
+        if switch is not None and (place.gpu or place.name in rdma):
             gpus, nics = groups.setdefault(switch, ([], []))
             (gpus if place.gpu else nics).append(place.name)
     # Places are in the order of their labels, so groups without GPUs are left out, and the others are in that of these.

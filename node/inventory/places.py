@@ -65,7 +65,6 @@ def _place(device: Device, label: str, names: dict[str, str]) -> Place:
         path=bridges_above(device.direct, None)
         if device.direct
         else bridges_above(device.location, device.pci_address),
-        rdma=bool(device.text("rdmaDevice")),
         address=device.pci_address,
         numa_node=device.numa_node,
         links=tuple(sorted(links.items())),

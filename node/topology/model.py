@@ -49,7 +49,7 @@ class Place(Value):
 
     ``label``: what a matrix calls it (``GPU0``, ``NIC3``). ``path``: host bridge and bridges above it, outermost first
     (``pci0000:15``, ``0000:15:01.0``), without the device itself; empty when unknown. ``links``: direct fast links as
-    (name of the other place, count); ``switch_links``: links to NVSwitches. ``rdma``: a NIC with an RDMA device.
+    (name of the other place, count); ``switch_links``: links to NVSwitches.
     """
 
     name: str
@@ -60,7 +60,6 @@ class Place(Value):
     numa_node: int | None = None
     links: tuple[tuple[str, int], ...] = ()
     switch_links: int = 0
-    rdma: bool = False
 
 
 class CellLevel(StrEnum):

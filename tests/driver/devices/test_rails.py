@@ -24,9 +24,10 @@ def numbered(*spots: str) -> dict[str, int]:
     switches: dict[str, str] = {}
     for spot in spots:
         name, _, switch = spot.partition(" ")
-        places.append(Place(name, name, name.startswith("G"), rdma=name.startswith("N")))
+        places.append(Place(name, name, name.startswith("G")))
         switches |= {name: switch} if switch else {}
-    return dict(rails(places, switches))
+    rdma = frozenset(place.name for place in places if place.name.startswith("N"))
+    return dict(rails(places, switches, rdma))
 
 
 @pytest.mark.parametrize(
