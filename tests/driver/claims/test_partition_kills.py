@@ -33,7 +33,9 @@ async def _prepared_and_released(service: ClaimService) -> None:
 
 MAKING = ("make: intended", "make: mode", "make: instance", "make: recorded")
 REMOVING = ("remove: instance", "remove: forgotten")
-STEPS = [step for step in ClaimStep if step not in (ClaimStep.RELEASED, ClaimStep.SHARED, ClaimStep.UNSHARED)]
+_OF_OTHERS = (ClaimStep.RELEASED, ClaimStep.SHARED, ClaimStep.UNSHARED, ClaimStep.TAKEN_BACK)
+"""Steps that a claim with a partition does not reach, or after which nothing is left to do."""
+STEPS = [step for step in ClaimStep if step not in _OF_OTHERS]
 
 
 def killed_at(parts: Parts, step: ClaimStep | str) -> dict[str, Any]:
