@@ -126,8 +126,8 @@ def test_traffic_flows_between_two_pods() -> None:
             node.attach(interface, setup, pod)
             ends.append((interface, setup, pod))
         with one.run(lambda: socket.create_server(("10.1.0.1", 0))) as server:
-            server.settimeout(10)
-            with two.run(lambda: socket.create_connection(server.getsockname()[:2], timeout=10)) as client:
+            server.settimeout(120)
+            with two.run(lambda: socket.create_connection(server.getsockname()[:2], timeout=120)) as client:
                 client.sendall(b"across")
                 accepted, _ = server.accept()
                 with accepted:
