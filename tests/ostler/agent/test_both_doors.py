@@ -122,6 +122,7 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
             """Nothing is shown."""
 
         at_scheduler = contested = made = frozenset[str]()
+        unmovable = ""
 
     async def meanwhile(*names: str) -> None:
         if "ostler.agent.dra_service" in names:
