@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -42,28 +41,9 @@ class KernelSockets:
 
     @contextmanager
     def rdma(self, namespace: NetworkNamespace) -> Iterator[Netlink]:
-        """See ``NetlinkSockets``. A kernel without RDMA has no devices, and shares them."""
-        try:
-            opened = namespace.netlink(protocol=rdma.NETLINK_RDMA)
-        except NetlinkError as error:
-            if error.number != errno.EPROTONOSUPPORT:
-                raise
-            yield _NoRdma()
-            return
-        with opened as netlink:
+        """See ``NetlinkSockets``."""
+        with namespace.netlink(protocol=rdma.NETLINK_RDMA) as netlink:
             yield netlink
-
-
-class _NoRdma:
-    """RDMA netlink of a kernel without RDMA."""
-
-    def dump(self, kind: int, request: bytes, asked: str) -> list[bytes]:
-        """Nothing."""
-        return []
-
-    def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
-        """Nothing."""
-        return []
 
 
 class Side:
