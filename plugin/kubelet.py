@@ -118,6 +118,9 @@ async def register(socket: Path, resource: str, endpoint: str, options: api_pb2.
 
 log = logging.getLogger("ostler.registration")
 
+TOGETHER = 0.05
+"""Seconds that a question may come too early to be asked with another one: the streams of all resources end at once."""
+
 
 @value
 class QuestionPace(Value):
@@ -164,6 +167,8 @@ class KubeletView:
         self._wanted = math.inf
         self._regular = math.inf
         """When to ask: for a reason, and regularly."""
+        self._later: list[float] = []
+        """When to ask for reasons that an earlier answer does not serve."""
         self._answers = 0
         self._problem = ""
         self._woken = asyncio.Event()
@@ -174,6 +179,11 @@ class KubeletView:
         if due < min(self._wanted, self._regular):
             self._woken.set()
         self._wanted = min(self._wanted, due)
+
+    def want_after(self, seconds: float) -> None:
+        """Ask the kubelet after so many seconds, whatever it answers before."""
+        self._later.append(self._clock() + seconds)
+        self._woken.set()
 
     def heard(self, asked_at: float, healthy: Iterable[tuple[str, str]] | None) -> None:
         """Take an answer that another part got at this time (of ``clock``): resource and id of every healthy device.
@@ -190,7 +200,7 @@ class KubeletView:
         """Ask until cancelled."""
         while True:
             self._woken.clear()
-            left = min(self._wanted, self._regular) - self._clock()
+            left = min(self._wanted, self._regular, *self._later) - self._clock()
             if left > 0:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(None if left == math.inf else left):
@@ -201,6 +211,7 @@ class KubeletView:
     async def _ask(self) -> None:
         now = self._clock()
         self._wanted, self._regular = math.inf, now + self._pace.every
+        self._later = [due for due in self._later if due > now + TOGETHER]
         self.answer = None
         if not is_socket(self._socket):
             return

@@ -127,9 +127,12 @@ class SlotOwnership:
             self._inquiry = None
 
     def ended(self, grace: float) -> None:
-        """Our stream has ended; ask the kubelet before the grace in seconds ends, in which it may return."""
+        """Our stream has ended; ask the kubelet before the grace in seconds ends, in which it may return.
+
+        An answer from the start of the grace would not show a plugin that registers during it.
+        """
         self.forget()
-        self._view.want(grace * 0.75)
+        self._view.want_after(grace * 0.75)
 
     def taken_since(self, ended: float) -> frozenset[str]:
         """Healthy devices of the resource that the kubelet had after our stream ended: another plugin's."""

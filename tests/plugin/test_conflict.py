@@ -14,6 +14,7 @@ import pytest
 from node.events import EventBus
 from ostler.agent.edges import Edges
 from ostler.metrics.counters import PluginMetrics
+from plugin import registrar
 from plugin.conflict import Conflict
 from plugin.door import PluginDoor
 from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace, RegistrationPath
@@ -312,8 +313,14 @@ def test_losses_to_nobody_are_answered_at_once_and_then_less_and_less_often(shor
 @EITHER
 @pytest.mark.parametrize("ids", [STRANGE, tuple(OURS)], ids=["other devices", "the same devices"])
 async def test_a_plugin_that_has_the_resource_when_our_stream_ends_is_not_thrown_out(
-    short_dir: Path, kubelet: Kubelet, paths: tuple[RegistrationPath, ...], ids: tuple[str, ...]
+    short_dir: Path,
+    kubelet: Kubelet,
+    paths: tuple[RegistrationPath, ...],
+    ids: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    # The other plugin has to be registered by the time that the door asks the kubelet, on a slow machine as well.
+    monkeypatch.setitem(registrar.GRACE, RegistrationPath.REGISTER, 3.0)
     told, seen = RecordedEvents(), list[object]()
     served = door(short_dir, told, paths=paths)
     served.apply(offer_of(GPU, *DEVICES))

@@ -133,6 +133,22 @@ async def test_a_refused_question_is_repeated_sooner_and_says_nothing_meanwhile(
         await eventually(lambda: len(told) == 2, within=1.0)
 
 
+async def test_a_question_for_later_is_asked_whatever_was_answered_before(short_dir: Path) -> None:
+    path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
+    view = KubeletView(path, telling(told), clock=lambda: now, pace=PACE)
+    async with serving(path) as kubelet, background(view.run()):
+        for seconds in (5.0, 5.04, 60.0):
+            view.want_after(seconds)
+        view.want(0)
+        await eventually(lambda: told)
+        now += 5
+        view.want_after(60)  # Wakes the view, which sleeps by another clock.
+        await eventually(lambda: len(told) == 2)
+        assert kubelet.asked == 2, "two questions of the same moment are one"
+        assert view.answer is not None
+        assert view.answer.asked_at == now
+
+
 async def test_where_there_is_no_socket_nothing_is_known(short_dir: Path) -> None:
     async with viewing(short_dir / "kubelet.sock", QuestionPace(every=0.01)) as (view, told):
         view.want(0)
