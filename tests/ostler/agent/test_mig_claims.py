@@ -57,7 +57,13 @@ async def divided(hardware: InjectedNvml, folder: Path) -> AsyncIterator[Sandbox
     text = CONFIG.format(name=NODE_NAME, folder=folder)
     async with SandboxNode(None, flags=flags, configuration=text, reconcile_interval=0.05, cluster=True) as box:
         await box.registered()
+        await eventually(lambda: _is_divisible(box), "the partitions of the GPU are published")
         yield box
+
+
+async def _is_divisible(box: SandboxNode) -> bool:
+    assert box.cluster is not None
+    return "3g.40gb" in str(await box.cluster.slices(DRIVER)) and await box.cluster.has_whole_pools(DRIVER)
 
 
 async def run(box: SandboxNode, pod: str, profile: str) -> PodOutcome:
