@@ -27,7 +27,7 @@ LONGEST_NAME = 15
 """Characters of an interface's name (IFNAMSIZ less the closing zero)."""
 LEAST_MTU, MOST_MTU = 68, 65535
 LEAST_MTU_IPV6 = 1280
-MAIN_TABLE, LOCAL_TABLE, MOST_TABLE = 254, 255, 2**32 - 1
+LOCAL_TABLE, MOST_TABLE = 255, 2**32 - 1
 MOST_PRIORITY = 32767
 
 CLASS_ONLY = "leave it out; an administrator writes it into a DeviceClass"
