@@ -343,10 +343,12 @@ class Preparation:
             raise _overtaken(claim) from refusal.cause
         for error in refusal.lost:
             self._losers.lost(claim.uid, str(claim), error)
-        left = until - self._book.monotonic()
-        if refusal.lost or left <= 0:
+        if refusal.lost:
             raise Unavailable(str(refusal)) from refusal.cause
         self._note_wait(claim, refusal)
+        left = until - self._book.monotonic()
+        if left <= 0:
+            raise Unavailable(str(refusal)) from refusal.cause
         await self._book.freed(left)
         if (self._book.tombstones.serial_of(claim.uid) or 0) > began:
             raise _overtaken(claim) from refusal.cause

@@ -171,6 +171,25 @@ async def test_a_container_that_never_saw_the_file_new_says_so_when_it_matters(
     assert node.events.of("KubeletClaimsUnknown") == [], "every node would say so"
 
 
+async def test_a_call_without_time_to_wait_still_has_the_holder_looked_at(
+    node: Node, container: Callable[[], None]
+) -> None:
+    node.with_options(device_wait=0.0)
+    node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
+    await (await node.started()).prepare(reference())
+    node.kubelet_knows()
+    container()
+    service = await node.started()
+    node.kubelet_knows(1)
+    await service.prepare(reference())
+    node.reader.drop(1)
+    for _ in range(2):
+        with pytest.raises(Unavailable):
+            await service.prepare(reference(2))
+        await service.collect()
+    assert len(node.events.of("ClaimLeftBehind")) == 1
+
+
 @pytest.mark.parametrize("fault", ["", "the API server does not answer"])
 async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
     node: Node, container: Callable[[], None], fault: str
