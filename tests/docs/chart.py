@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import cast
 
@@ -17,13 +18,19 @@ Values = dict[str, object]
 
 def values_fault(given: Values) -> str:
     """Why the chart does not take these values over its own, empty where it does."""
-    own = yaml.safe_load((ROOT / CHART / "values.yaml").read_text())
+    own, judge = _chart()
     unknown = [key for key in given if key not in own]
     if unknown:
         return f"{CHART}/values.yaml has no {', '.join(unknown)}"
-    schema = yaml.safe_load((ROOT / CHART / "values.schema.json").read_text())
-    errors = jsonschema.Draft7Validator(schema).iter_errors(_merged(own, given))
+    errors = judge.iter_errors(_merged(own, given))
     return next((f"{'.'.join(str(part) for part in error.path)}: {error.message}" for error in errors), "")
+
+
+@functools.cache
+def _chart() -> tuple[Values, jsonschema.Draft7Validator]:
+    """The chart's own values, and its schema."""
+    own = yaml.safe_load((ROOT / CHART / "values.yaml").read_text())
+    return own, jsonschema.Draft7Validator(yaml.safe_load((ROOT / CHART / "values.schema.json").read_text()))
 
 
 def _merged(own: object, given: object) -> object:
