@@ -33,7 +33,7 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork
 from sandbox.nri import NriRuntime
-from sandbox.process import AgentProcess, OstlerProcess
+from sandbox.process import AgentProcess, OstlerProcess, unsettled
 
 NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
@@ -242,7 +242,7 @@ class SandboxNode:
         newest = (await self.agent.status()).snapshot_generation
         while True:
             slices = await self.agent.slices()
-            missing = "" if slices is None else _missing(slices, newest) or await self._behind()
+            missing = "" if slices is None else unsettled(slices, newest) or await self._behind()
             if slices is None or not missing:
                 return slices
             if loop.time() > deadline:
@@ -275,14 +275,12 @@ class SandboxNode:
         uid = self._uids[name] = self._bound(name, asked)
         pod = Pod(uid, name, containers=(Container("main", limits=dict(asked)),))
         admission = await self.kubelet.admit(pod)
-        response: Mapping[str, object] = {}
         if not admission.admitted:
             self._forget(name)
-        if admission.admitted:
-            options = await self.kubelet.run_options(pod, "main")
-            response = asdict(options) if options is not None else {}
-            response = {key: value for key, value in response.items() if value}
-        return PodResult(pod.name, asked, admission, response)
+            return PodResult(name, asked, admission, {})
+        options = await self.kubelet.run_options(pod, "main")
+        response = asdict(options) if options is not None else {}
+        return PodResult(name, asked, admission, {key: value for key, value in response.items() if value})
 
     def end(self, pod: str) -> None:
         """End the pod of that name, so that its devices are free again."""
@@ -389,19 +387,3 @@ class SandboxNode:
     async def pools(self, words: Sequence[str]) -> str:
         """The output of ``ostler pools`` with these words."""
         return await pools_told(self.root / "kubeconfig", words)
-
-
-def _missing(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:
-    """Why the agent's slices are not settled, empty when they are; ``newest``: generation of its snapshot."""
-    if not slices.pools:
-        return "no slice is published"
-    if slices.generation < newest:
-        return f"the slices are those of snapshot {slices.generation}, not yet of {newest}"
-    found = [
-        f"device {device.name} is {device.state}"
-        for pool in slices.pools
-        for device in pool.devices
-        if device.state not in ("published", "withheld")
-    ]
-    behind = [f"pool {pool.name}: {pool.problem or 'not written yet'}" for pool in slices.pools if not pool.in_order]
-    return "; ".join(behind + found)

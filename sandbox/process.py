@@ -208,3 +208,19 @@ class AgentProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.stop()
+
+
+def unsettled(slices: agent_pb2.ListSlicesResponse, newest: int) -> str:
+    """Why the agent's slices are not settled, empty when they are; ``newest``: generation of its snapshot."""
+    if not slices.pools:
+        return "no slice is published"
+    if slices.generation < newest:
+        return f"the slices are those of snapshot {slices.generation}, not yet of {newest}"
+    found = [
+        f"device {device.name} is {device.state}"
+        for pool in slices.pools
+        for device in pool.devices
+        if device.state not in ("published", "withheld")
+    ]
+    behind = [f"pool {pool.name}: {pool.problem or 'not written yet'}" for pool in slices.pools if not pool.in_order]
+    return "; ".join(behind + found)

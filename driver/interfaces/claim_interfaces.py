@@ -137,7 +137,7 @@ class ClaimInterfaces(MovedInterfaces):
                 self._again(uid, None)
             elif move.attached:
                 known = self._records.get(uid)
-                await self._mover.tell_moved(move, known.metadata if known is not None else None)
+                await self._mover.report_moved(move, known.metadata if known is not None else None)
         lost = [f"the journal of moved interfaces of claim {uid}: {why}" for uid, why in found.unreadable.items()]
         return tuple(f"{each}; its interfaces are looked for by their marks" for each in lost)
 

@@ -32,10 +32,9 @@ log = logging.getLogger("ostler.interfaces")
 class InterfacePace(Value):
     """Times in seconds.
 
-    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s; ``reading``: of it at most for the
-    kubelet's record. ``missing``: until an interface that is
-    nowhere counts as lost, and ``look`` between two looks for it. ``first_pause`` and ``longest_pause``: before what
-    failed is tried again, doubling.
+    ``deadline``: for an answer to the runtime, which drops a plugin after 2 s; ``reading``: the part of it for the
+    kubelet's record, at most. ``missing``: until an interface that is nowhere counts as lost, and ``look`` between two
+    looks for it. ``first_pause`` and ``longest_pause``: before what failed is tried again, doubling.
     """
 
     deadline: float = 1.3
@@ -107,7 +106,7 @@ class ClaimMover:
 
     async def let_start(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
         """Report the interfaces, then let the claim's containers start; raises MoveFailed."""
-        await self.tell_moved(move, metadata)
+        await self.report_moved(move, metadata)
         try:
             await self.in_thread(self.work.guard, move)
         except MoveFailed as error:
@@ -115,14 +114,14 @@ class ClaimMover:
             raise
         self.settle(move.claim.uid)
 
-    async def tell_moved(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
+    async def report_moved(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
         """Report interfaces that are in their pod; ``metadata``: of the claim's record."""
         await self._reporter.attached(move.claim, move.attached, metadata)
         if self._links is not None:
             for each in move.attached:
                 self._links.watch(each.device, Path(move.sandbox.netns))
 
-    async def _tell_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
+    async def _report_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
         await self._reporter.detached(claim, problem)
         if self._links is not None:
             for device in devices:
@@ -135,7 +134,7 @@ class ClaimMover:
             self.out[claim.uid] = replace(error.left, attached=())
         if self._is_new(claim.uid, str(error)):
             self.tell("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
-        await self._tell_not_moved(claim, before.devices if before is not None else (), str(error))
+        await self._report_not_moved(claim, before.devices if before is not None else (), str(error))
 
     async def take_back(self, move: ClaimMove) -> None:
         """Take the claim's interfaces back; raises InterfaceError. Call it with the claim locked."""
@@ -162,7 +161,7 @@ class ClaimMover:
             log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
         self.out.pop(uid, None)
         self.settle(uid)
-        await self._tell_not_moved(move.claim, move.devices)
+        await self._report_not_moved(move.claim, move.devices)
 
     async def bring_home(self, move: ClaimMove) -> None:
         """Take the claim's interfaces back, and wait for those that a vanished namespace has yet to give back."""

@@ -23,7 +23,7 @@ from driver.interfaces.journal import ClaimMove, InterfaceJournal, InterfaceMove
 from driver.nri.sandboxes import Sandbox
 from node.files import FileError
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
-from node.interfaces.mover import InterfaceMover
+from node.interfaces.mover import InterfaceMover, subject_of
 from node.interfaces.pins import NamespacePins
 from node.values import Value, replace, value
 
@@ -172,11 +172,11 @@ class InterfaceMoves:
         for each in reversed(move.moves):
             try:
                 if not self._mover.detach(each.interface, each.setup, netns):
-                    missing.append(_named(each.interface))
+                    missing.append(subject_of(each.interface))
             except InterfaceError as error:
                 problems.append(str(error))
             except OSError as error:
-                problems.append(f"{_named(each.interface)}: {error}")
+                problems.append(f"{subject_of(each.interface)}: {error}")
             self._steps.reached(InterfaceStep.DETACHED, uid)
         if problems:
             raise InterfaceError("; ".join(problems))
@@ -225,7 +225,3 @@ def namespace_of(sandbox: Sandbox) -> Path | None:
     """The sandbox's network namespace; None if it is gone."""
     path = Path(sandbox.netns)
     return path if sandbox.netns and path.exists() else None
-
-
-def _named(interface: MovableInterface) -> str:
-    return f"interface {interface.interface} of device {interface.device}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from driver.parameters.errors import shown
+from driver.parameters.fields import Refusal, list_of, number_of, object_of, truth_of
 from driver.parameters.interface import InterfaceParameters, hardware_address, keeps_ebpf
 from driver.parameters.interface_fields import (
     LEAST_MTU,
@@ -24,18 +25,13 @@ from driver.parameters.interface_fields import (
     SYSCTLS,
     address_of,
     features_of,
-    list_of,
     made_route,
     name_of,
     neighbor_of,
-    number_of,
-    object_of,
     rule_of,
     sysctl_of,
-    truth_of,
 )
 from driver.parameters.peer_form import PeerFields, PeerParameters, object_at_path
-from driver.parameters.sharing import Refusal
 from kube.bodies import Json
 from node.interfaces.model import Neighbor, Route, RoutingRule
 

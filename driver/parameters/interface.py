@@ -14,6 +14,7 @@ from collections.abc import Mapping
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.errors import ParameterError, UnservedParameter
+from driver.parameters.fields import Refusal, list_of, number_of, object_of, truth_of
 from driver.parameters.interface_fields import (
     CLASS_ONLY,
     LEAST_MTU,
@@ -26,17 +27,12 @@ from driver.parameters.interface_fields import (
     check_local,
     features_of,
     hardware_address_of,
-    list_of,
     name_of,
     neighbor_of,
-    number_of,
-    object_of,
     route_of,
     rule_of,
     sysctls_of,
-    truth_of,
 )
-from driver.parameters.sharing import Refusal
 from kube.bodies import Json
 from node.interfaces.model import Neighbor, Route, RoutingRule, VfSettings
 from node.values import Value, value

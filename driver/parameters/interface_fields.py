@@ -12,12 +12,12 @@ have it, a claim may not.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from typing import TypeVar
 
-from driver.parameters.errors import LONGEST, ParameterError, shown, shown_key
-from driver.parameters.sharing import Refusal
+from driver.parameters.errors import shown, shown_key
+from driver.parameters.fields import Refusal, number_of, object_of, text_of, truth_of, unknown_field
 from kube.bodies import Json, JsonObject
 from node.interfaces.model import Neighbor, Route, RoutingRule
 from node.values import Value, value
@@ -47,7 +47,6 @@ If a pod's network namespace vanishes, the kernel moves its interfaces to the no
 plugin that finds one in the place of its own serves no pod of the node until ostler has renamed it.
 """
 
-_Found = TypeVar("_Found")
 _Four = TypeVar("_Four")
 _Six = TypeVar("_Six")
 
@@ -99,64 +98,6 @@ SHORT_NAMES = {
 """What ``ethtool -k`` shows for the names that ``ethtool -K`` takes."""
 _FEATURE = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
-
-
-def text_of(refusal: Refusal, field: str, content: Json, fix: str) -> str:
-    """A text."""
-    if not isinstance(content, str):
-        raise refusal(field, f"{shown(content)} is not a text", fix)
-    return content
-
-
-def truth_of(refusal: Refusal, field: str, content: Json) -> bool:
-    """True or false."""
-    if not isinstance(content, bool):
-        raise refusal(field, f"{shown(content)} is neither true nor false", "write true or false")
-    return content
-
-
-def number_of(refusal: Refusal, field: str, content: Json, least: int, most: int) -> int:
-    """A whole number within bounds."""
-    if isinstance(content, bool) or not isinstance(content, int) or not least <= content <= most:
-        fix = f"write a whole number from {least} to {most}"
-        raise refusal(field, f"{shown(content)} is out of range", fix)
-    return content
-
-
-def object_of(refusal: Refusal, field: str, content: Json, names: Collection[str], whose: str) -> JsonObject:
-    """An object with these fields alone."""
-    if not isinstance(content, dict):
-        raise refusal(field, f"{shown(content)} is not an object", f"write an object with {', '.join(names)}")
-    for key in content:
-        if key not in names:
-            raise unknown_field(refusal, f"{field}.{shown_key(key)}" if field else shown_key(key), key, names, whose)
-    return content
-
-
-def unknown_field(refusal: Refusal, field: str, key: str, names: Collection[str], whose: str) -> ParameterError:
-    """The error about a field that does not exist."""
-    import difflib  # Here and not above: only a mistake needs it.
-
-    close = difflib.get_close_matches(key[:LONGEST], names, n=1)
-    fix = f"did you mean {close[0]}?" if close else f"it has {', '.join(names)}"
-    return refusal(field, f"{whose} has no such field", fix)
-
-
-def list_of(
-    refusal: Refusal, field: str, content: Json, item: Callable[[Refusal, str, Json], _Found], *, most: int, what: str
-) -> tuple[_Found, ...]:
-    """A list of at most ``most`` different items, each read by ``item``; ``what``: they are, for messages."""
-    if not isinstance(content, list):
-        raise refusal(field, f"{shown(content)} is not a list", f"write a list of {what}")
-    if len(content) > most:
-        raise refusal(field, f"it has {len(content)} {what}", f"write at most {most}")
-    found: list[_Found] = []
-    for index, each in enumerate(content):
-        made = item(refusal, f"{field}[{index}]", each)
-        if made in found:
-            raise refusal(f"{field}[{index}]", f"{shown(each)} is listed twice", "write it once")
-        found.append(made)
-    return tuple(found)
 
 
 def name_of(refusal: Refusal, field: str, content: Json) -> str:

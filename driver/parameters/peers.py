@@ -29,9 +29,9 @@ from driver.parameters.sharing import (
     SharingTarget,
     memories_of,
     memory_of,
+    multi_user_of,
     percentage_of,
     time_slice_of,
-    truth_of,
 )
 from kube.bodies import Json, JsonObject
 from node.inventory.model import DeviceKind
@@ -145,7 +145,7 @@ def _mps(parameters: PeerParameters, path: str, sharing: JsonObject) -> SharingP
         thread_percentage=percentage_of(refusal, f"{path}.{percentage}", given.get(percentage)),
         memory_limit=memory_of(refusal, f"{path}.{limit}", given.get(limit)),
         memory_limits=memories_of(refusal, f"{path}.{limits}", given.get(limits)),
-        multi_user=truth_of(refusal, f"{path}.{multi}", given.get(multi)),
+        multi_user=multi_user_of(refusal, f"{path}.{multi}", given.get(multi)),
     )
 
 

@@ -10,18 +10,16 @@ which ``driver.parameters.peers`` decodes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from driver.claims.model import AllocatedConfig, ClaimError
 from driver.parameters.errors import ParameterError, UnservedParameter, missing_or, shown, shown_key
+from driver.parameters.fields import Refusal, truth_of
 from kube.bodies import Json
 from node.inventory.model import DeviceKind
 from node.inventory.nvidia.time_slices import TimeSlice
 from node.sharing import Amounts, SharingStrategy, total
 from node.values import Value, replace, value
-
-Refusal = Callable[[str, str, str], ParameterError]
-"""Makes the error that a field (below the parameters) holds a wrong value, with the fix."""
 
 _MIB = 1 << 20
 _DIGITS = 4
@@ -195,7 +193,7 @@ def own_sharing(config: AllocatedConfig, content: Json, *, mig: bool) -> Sharing
         percentage_of(refusal, "sharing.threadPercentage", percentage),
         memory_of(refusal, "sharing.memoryLimit", limit),
         memories_of(refusal, "sharing.memoryLimits", limits),
-        truth_of(refusal, "sharing.multiUser", multi),
+        multi_user_of(refusal, "sharing.multiUser", multi),
     )
 
 
@@ -245,10 +243,6 @@ def memories_of(refusal: Refusal, field: str, content: Json) -> tuple[tuple[str,
     return tuple((key, limit) for key, limit in found if limit is not None)
 
 
-def truth_of(refusal: Refusal, field: str, content: Json) -> bool:
+def multi_user_of(refusal: Refusal, field: str, content: Json) -> bool:
     """True or false; false for null."""
-    if content is None:
-        return False
-    if not isinstance(content, bool):
-        raise refusal(field, f"{shown(content)} is neither true nor false", "write true or false")
-    return content
+    return content is not None and truth_of(refusal, field, content)

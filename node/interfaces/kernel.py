@@ -21,8 +21,8 @@ from pathlib import Path
 from node.interfaces import in_pod, on_node
 from node.interfaces.links import links, naming
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
-from node.interfaces.move import KernelSockets, Move, NetlinkSockets, Side, side, subject_of
-from node.interfaces.mover import ALIAS
+from node.interfaces.move import KernelSockets, Move, NetlinkSockets, Side, side
+from node.interfaces.mover import ALIAS, subject_of
 
 _HERE = Path("/proc/thread-self/ns/net")
 

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from node.interfaces import rdma
 from node.interfaces.links import InterfaceLink, find_link, links, naming
 from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, Route, RoutingRule
+from node.interfaces.mover import subject_of
 from node.interfaces.namespace import NetworkNamespace
 from node.netlink import Netlink, NetlinkError
 from node.values import replace
@@ -148,11 +149,6 @@ class Move:
         with naming(self.subject, "list links"):
             present = links(side.route)
         return find_link(present, self.interface, self._sys, index=self.setup.index, addresses=known)
-
-
-def subject_of(interface: MovableInterface) -> str:
-    """What errors about the interface begin with."""
-    return f"interface {interface.interface} of device {interface.device}"
 
 
 def differing(wanted: _Setting, present: _Setting) -> _Setting | None:

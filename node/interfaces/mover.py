@@ -22,6 +22,11 @@ def alias_of(device: str) -> str:
     return ALIAS + device
 
 
+def subject_of(interface: MovableInterface) -> str:
+    """What errors about the interface begin with."""
+    return f"interface {interface.interface} of device {interface.device}"
+
+
 class InterfaceMover(Protocol):
     """Moves interfaces into network namespaces and takes them back."""
 

@@ -17,8 +17,8 @@ from node.interfaces import addressing, ebpf, features, functions, sysctls
 from node.interfaces.in_pod import check_room, detach_strange, free_name
 from node.interfaces.links import InterfaceLink, change_link, find_link, is_real_function, links, naming
 from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, VfSettings
-from node.interfaces.move import Move, Side, differing, physical_of, route_text, subject_of
-from node.interfaces.mover import ALIAS, alias_of
+from node.interfaces.move import Move, Side, differing, physical_of, route_text
+from node.interfaces.mover import ALIAS, alias_of, subject_of
 from node.netlink import NetlinkError
 
 log = logging.getLogger("ostler.interfaces")

@@ -133,16 +133,7 @@ class DraParts:
             check=check,
             bus=bus,
         )
-        self.door = DraDoor(
-            DoorOptions(driver, node_name, settings.dra.plugins_dir, settings.kubelet.registry_dir),
-            self.claims,
-            events=events,
-            observer=self.metrics.door,
-            clocks=edges,
-            bus=bus,
-            is_alive=is_alive,
-            reporter=self.status,
-        )
+        self.door = self._door(is_alive)
         self.slices = self._slice_publisher()
         self.withdrawal = Withdrawal(
             self.shown,
@@ -188,6 +179,19 @@ class DraParts:
             metadata=self.metadata,
             interfaces=self.interfaces.claims,
             is_known=lambda: books.keeper.known,
+        )
+
+    def _door(self, is_alive: Callable[[], bool]) -> DraDoor:
+        dra, kubelet = self._settings.dra, self._settings.kubelet
+        return DraDoor(
+            DoorOptions(dra.driver_name, self._settings.node_name, dra.plugins_dir, kubelet.registry_dir),
+            self.claims,
+            events=self._events,
+            observer=self.metrics.door,
+            clocks=self._edges,
+            bus=self._books.bus,
+            is_alive=is_alive,
+            reporter=self.status,
         )
 
     def _slice_publisher(self) -> SlicePublisher:

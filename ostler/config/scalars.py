@@ -325,6 +325,17 @@ class Text(ScalarType[str]):
         return {"type": "string", "pattern": f"^({self.form}){'?' if self.optional else ''}$"}
 
 
+class ResourceName(Text):
+    """Checked as a whole in ``resources``, where the profiles are known that may fill it in."""
+
+    def __init__(self) -> None:
+        super().__init__(r"(?s:.+)", "a resource name", "nvidia.com/gpu")
+
+    def schema(self) -> JsonObject:
+        """See ``ValueType``."""
+        return {"type": "string"}
+
+
 _SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _SIZE = r"[0-9]{1,15}(k|M|G|T|Ki|Mi|Gi|Ti)?"
 

@@ -22,6 +22,7 @@ from ostler.config.scalars import (
     HostPath,
     JsonObject,
     ListenAddress,
+    ResourceName,
     Size,
     Text,
 )
@@ -325,19 +326,8 @@ NVIDIA = section(
 )
 
 
-class _ResourceName(Text):
-    """Checked as a whole in ``resources``, where the profiles are known that may fill it in."""
-
-    def __init__(self) -> None:
-        super().__init__(r"(?s:.+)", "a resource name", "nvidia.com/gpu")
-
-    def schema(self) -> JsonObject:
-        """See ``ValueType``."""
-        return {"type": "string"}
-
-
 RESOURCE_NAME = ConfigField(
-    "name", _ResourceName(), "", "Resource name, such as nvidia.com/gpu; may contain {profile}.", required=True
+    "name", ResourceName(), "", "Resource name, such as nvidia.com/gpu; may contain {profile}.", required=True
 )
 DOOR = ConfigField(
     "door",
