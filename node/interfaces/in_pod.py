@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_interface
 
 from node.interfaces import addressing, ebpf, features, rdma, sysctls
-from node.interfaces.links import NAME_LIMIT, InterfaceLink, change_link, links, naming
+from node.interfaces.links import NAME_LIMIT, InterfaceLink, change_alternative_names, change_link, links, naming
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, Route, RoutingRule
 from node.interfaces.move import Move, Side, differing, find_rdma, route_text
 from node.interfaces.mover import alias_of
@@ -136,12 +136,19 @@ def take_back(move: Move, host: Side, pod: Side) -> None:
             move.before("alias")
             change_link(pod.route, link.index, alias=alias_of(move.interface.device))
     detach_strange(move, pod, link)
+    if setup.switches is not None and setup.switches != link.switches:
+        with naming(move.subject, "restore its flags"):
+            # Before it moves: for a link without ARP the kernel chooses other sysctls.
+            move.before("flags")
+            change_link(pod.route, link.index, switches=setup.switches)
     for rule in move.rules:
         with suppress(NetlinkError):
             move.before("rule")
             addressing.remove_rule(pod.route, rule)
     with naming(move.subject, "take it back to the node"):
-        name = free_name(setup, links(host.route))
+        others = links(host.route)
+        name = free_name(setup, others)
+        remove_strange_names(move, pod, link, others)
         move.before("move")
         change_link(
             pod.route,
@@ -176,10 +183,27 @@ def detach_strange(move: Move, side: Side, link: InterfaceLink) -> None:
         side.inside(lambda: ebpf.detach_tcx_programs(link.index, keep=keep))
 
 
+def remove_strange_names(move: Move, side: Side, link: InterfaceLink, others: tuple[InterfaceLink, ...]) -> None:
+    """Take away alternative names that the link did not have on the node, and those that one of the others has there.
+
+    The kernel moves no link one of whose names is taken, so a pod could keep its interface by the name of another.
+    """
+    known, taken = move.setup.alternative_names, names_of(others)
+    strange = [each for each in link.alternative_names if each in taken or (known is not None and each not in known)]
+    if strange:
+        move.before("names")
+        change_alternative_names(side.route, link.index, remove=strange)
+
+
+def names_of(others: tuple[InterfaceLink, ...]) -> frozenset[str]:
+    """The names of the links, alternative ones included."""
+    return frozenset(name for each in others for name in (each.name, *each.alternative_names))
+
+
 def free_name(setup: HostSetup, others: tuple[InterfaceLink, ...]) -> str:
     """The name that the interface had on the node, or a similar one if one of the others has it."""
     wanted = setup.interface
-    taken = {name for each in others for name in (each.name, *each.alternative_names)}
+    taken = names_of(others)
     if wanted not in taken:
         return wanted
     for number in range(1, len(taken) + 2):

@@ -22,6 +22,7 @@ from node.netlink import Netlink, NetlinkError, attribute, attribute_list, attri
 from node.values import Value, value
 
 NEWLINK, GETLINK = 16, 18
+_NEWLINKPROP, _DELLINKPROP = 108, 109
 LINK = struct.Struct("=BxHiII")
 """ifinfomsg: family, ARP hardware type, index, flags, mask of changed flags."""
 NUMBER = struct.Struct("=I")
@@ -30,9 +31,14 @@ _SKIP_STATISTICS = 8
 _ADDRESS, _NAME, _MTU, _LINKINFO, _ALIAS, _NETNS_FD, _CARRIER, _XDP = 1, 3, 4, 18, 20, 28, 33, 43
 _MIN_MTU, _MAX_MTU, _PERMANENT_ADDRESS, _PARENT, _PARENT_BUS = 50, 51, 54, 56, 57
 _INFO_KIND, _PROPERTIES, _ALTERNATIVE_NAME = 1, 52, 53
+_NESTED = 0x8000
+_TUNING = (13, 27, 40, 41, 58, 63, 64)
+"""IFLA_TXQLEN, GROUP, GSO_MAX_SEGS, GSO_MAX_SIZE, GRO_MAX_SIZE, GSO_IPV4_MAX_SIZE and GRO_IPV4_MAX_SIZE."""
 _XDP_PROGRAMS = {5: 4, 6: 2, 7: 8}
 """IFLA_XDP_DRV_PROG_ID, SKB and HW, with the flag of the mode (XDP_FLAGS_*)."""
 _UP, _PROMISCUOUS, _ALL_MULTICAST = 0x1, 0x100, 0x200
+_SWITCHES = 0xF0A4
+"""IFF_DEBUG, NOTRAILERS, NOARP, MULTICAST, PORTSEL, AUTOMEDIA and DYNAMIC."""
 NAME_LIMIT = 15
 _NAMES_PARENTS = (5, 14)
 """The Linux version that began to name the device below a link."""
@@ -44,7 +50,9 @@ class InterfaceLink(Value):
     """A link with everything that decides about a move.
 
     ``parent`` and ``parent_bus`` name the device below it, ``pci`` and its address for a PCI function. ``max_mtu``: 0
-    for no limit. ``xdp``: by mode (XDP_FLAGS_*), the ids of XDP programs.
+    for no limit. ``xdp``: by mode (XDP_FLAGS_*), the ids of XDP programs. ``switches``: flags that anybody may set
+    (IFF_NOARP, IFF_MULTICAST and their like). ``tuning``: by attribute, numbers that anybody may set (lengths of queues
+    and packets, the group). Bytes of alternative names that are no UTF-8 are surrogates, so each can be named again.
     """
 
     index: int
@@ -63,6 +71,8 @@ class InterfaceLink(Value):
     parent: str = ""
     parent_bus: str = ""
     xdp: tuple[tuple[int, int], ...] = ()
+    switches: int = 0
+    tuning: tuple[tuple[int, int], ...] = ()
 
 
 @contextmanager
@@ -116,10 +126,14 @@ def parse_interface_link(payload: bytes) -> InterfaceLink:
         address=found.get(_ADDRESS, b"").hex(":"),
         permanent_address=found.get(_PERMANENT_ADDRESS, b"").hex(":"),
         alias=text(found.get(_ALIAS, b"")),
-        alternative_names=tuple(text(raw) for kind, raw in attribute_list(names, 0) if kind == _ALTERNATIVE_NAME),
+        alternative_names=tuple(
+            os.fsdecode(raw.split(b"\0", 1)[0]) for kind, raw in attribute_list(names, 0) if kind == _ALTERNATIVE_NAME
+        ),
         parent=text(found.get(_PARENT, b"")),
         parent_bus=text(found.get(_PARENT_BUS, b"")),
         xdp=tuple((mode, number(xdp[kind])) for kind, mode in _XDP_PROGRAMS.items() if kind in xdp),
+        switches=flags & _SWITCHES,
+        tuning=tuple((kind, number(found[kind])) for kind in _TUNING if kind in found),
     )
 
 
@@ -190,6 +204,8 @@ def change_link(
     namespace: int | None = None,
     up: bool | None = None,
     promiscuous: bool | None = None,
+    switches: int | None = None,
+    tuning: Iterable[tuple[int, int]] = (),
 ) -> None:
     """Change what is given of a link, by one message; ``namespace`` is a descriptor of the one to move it to.
 
@@ -201,6 +217,9 @@ def change_link(
     if promiscuous is not None:
         mask |= _PROMISCUOUS | _ALL_MULTICAST
         flags |= _PROMISCUOUS | _ALL_MULTICAST if promiscuous else 0
+    if switches is not None:
+        mask |= _SWITCHES
+        flags |= switches & _SWITCHES
     body = LINK.pack(0, 0, index, flags, mask)
     if namespace is not None:
         body += attribute(_NETNS_FD, NUMBER.pack(namespace))
@@ -213,7 +232,20 @@ def change_link(
     if alias is not None:
         # Without any content the kernel takes the alias away.
         body += attribute(_ALIAS, alias.encode())
+    for kind, setting in tuning:
+        body += attribute(kind, NUMBER.pack(setting))
     netlink.request(NEWLINK, body, f"changing link {index}")
+
+
+def change_alternative_names(
+    netlink: Netlink, index: int, *, add: Iterable[str] = (), remove: Iterable[str] = ()
+) -> None:
+    """Give the link these alternative names, or take them away; raises NetlinkError."""
+    for kind, names in ((_DELLINKPROP, remove), (_NEWLINKPROP, add)):
+        content = b"".join(attribute(_ALTERNATIVE_NAME, os.fsencode(name) + b"\0") for name in names)
+        if content:
+            body = LINK.pack(0, 0, index, 0, 0) + attribute(_PROPERTIES | _NESTED, content)
+            netlink.request(kind, body, f"alternative names of link {index}")
 
 
 def detach_xdp(netlink: Netlink, index: int, mode: int) -> None:

@@ -107,7 +107,8 @@ class HostSetup(Value):
     gets copies. ``features``: all that can change, since the pod may change any. ``vf``: settings at its physical
     function that the claim changes. ``alias``: the one that an operator gave it. ``sysctls``: those of its own that
     differ from the namespace's defaults, which the move resets. ``programs``: ids of the XDP and tcx programs on it.
-    ``promiscuous``: it was so, or took every multicast.
+    ``promiscuous``: it was so, or took every multicast. ``alternative_names``, ``switches`` and ``tuning``: as
+    ``InterfaceLink`` has them; None where they are unknown.
     """
 
     interface: str
@@ -125,6 +126,9 @@ class HostSetup(Value):
     sysctls: tuple[tuple[str, str], ...] = ()
     programs: tuple[int, ...] = ()
     promiscuous: bool = False
+    alternative_names: tuple[str, ...] | None = None
+    switches: int | None = None
+    tuning: tuple[tuple[int, int], ...] = ()
 
 
 @value

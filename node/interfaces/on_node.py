@@ -14,8 +14,16 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node.interfaces import addressing, ebpf, features, functions, sysctls
-from node.interfaces.in_pod import check_room, detach_strange, free_name
-from node.interfaces.links import InterfaceLink, change_link, find_link, is_real_function, links, naming
+from node.interfaces.in_pod import check_room, detach_strange, free_name, names_of, remove_strange_names
+from node.interfaces.links import (
+    InterfaceLink,
+    change_alternative_names,
+    change_link,
+    find_link,
+    is_real_function,
+    links,
+    naming,
+)
 from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, VfSettings
 from node.interfaces.move import Move, Side, differing, physical_of, route_text
 from node.interfaces.mover import ALIAS, alias_of, subject_of
@@ -55,6 +63,9 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
         sysctls=sysctls.own_sysctls(link.name),
         programs=(*ebpf.xdp_ids(link), *ebpf.tcx_ids(link.index)),
         promiscuous=link.promiscuous,
+        alternative_names=link.alternative_names,
+        switches=link.switches,
+        tuning=link.tuning,
     )
 
 
@@ -91,6 +102,7 @@ def restore(move: Move, host: Side, link: InterfaceLink) -> None:
     setup, subject = move.setup, move.subject
     detach_strange(move, host, link)
     name = _restore_identity(move, host, link)
+    _restore_tuning(move, host, link)
     if setup.vf is not None:
         with _logging(subject, "settings of the virtual function"):
             _set_function(move, host, setup.vf)
@@ -123,14 +135,17 @@ def _restore_identity(move: Move, host: Side, link: InterfaceLink) -> str:
     """Name, MTU, hardware address, down if it was; the name that it has then."""
     setup = move.setup
     with naming(move.subject, "restore its name, MTU and hardware address"):
-        name = free_name(setup, tuple(each for each in links(host.route) if each.index != link.index))
+        others = tuple(each for each in links(host.route) if each.index != link.index)
+        remove_strange_names(move, host, link, others)
+        name = free_name(setup, others)
         if name != setup.interface:
             log.warning(
                 "another interface has the name of one that came back",
                 extra={"interface": setup.interface, "named": name, "reason": move.subject},
             )
         mtu, address = differing(setup.mtu, link.mtu), differing(setup.hardware_address, link.address)
-        same = link.name == name and mtu is None and address is None
+        switches = setup.switches if setup.switches != link.switches else None
+        same = link.name == name and (mtu, address, switches) == (None, None, None)
         if same and link.promiscuous is setup.promiscuous and (setup.up or not link.up):
             return name
         if link.up:
@@ -145,8 +160,24 @@ def _restore_identity(move: Move, host: Side, link: InterfaceLink) -> str:
             mtu=mtu,
             address=address,
             promiscuous=setup.promiscuous,
+            switches=switches,
         )
     return name
+
+
+def _restore_tuning(move: Move, host: Side, link: InterfaceLink) -> None:
+    """Alternative names that the pod took away, lengths of queues and packets, and the group."""
+    missing = set(move.setup.alternative_names or ()) - set(link.alternative_names)
+    if missing:
+        with _logging(move.subject, "alternative names"):
+            move.before("names")
+            free = missing - names_of(links(host.route))
+            change_alternative_names(host.route, link.index, add=sorted(free))
+    tuning = sorted(set(move.setup.tuning) - set(link.tuning))
+    if tuning:
+        with _logging(move.subject, "lengths of queues and packets"):
+            move.before("tuning")
+            change_link(host.route, link.index, tuning=tuning)
 
 
 def _restore_routes(move: Move, host: Side, index: int) -> None:
