@@ -32,7 +32,7 @@ def with_nccl_edits(
     interfaces: Mapping[DeviceKey, MovableInterface],
     edits: Sequence[ClaimEdits],
 ) -> tuple[ClaimEdits, ...]:
-    """The edits, those of the first such NIC of each request with the variables; ``interfaces``: that are moved.
+    """The edits, with the variables in those of the first such NIC of each request; ``interfaces``: those that move.
 
     An equals sign makes NCCL compare whole names; without it, ``mlx5_1`` also means ``mlx5_10``. An interface that has
     no address in the pod is no way between pods, so it is left out.

@@ -7,8 +7,8 @@ its devices are free only then.
 
 Work on a claim runs in a worker thread, one piece at a time, and is never abandoned half-way. If interfaces take longer
 than the runtime waits for a plugin, the sandbox may live on: the work continues, and the guard keeps the containers of
-the claim from starting before it is done. What fails without somebody who could be refused (a sandbox that ran already
-when the runtime connected, an interface that does not come back) is tried again until it succeeds.
+the claim from starting before it is done. What fails when there is no sandbox to refuse (it ran already when the
+runtime connected, or an interface does not come back) is tried again until it succeeds.
 
 The journal is believed about what has moved, the runtime's list about which sandboxes there are. A namespace that
 vanishes gives physical interfaces back to the node a moment later; one that does not come back is lost, and reported.

@@ -1,4 +1,4 @@
-"""Moves and returns the interfaces of one claim at a time: in a worker thread, counted, and reported to everybody.
+"""Moves the interfaces of a claim in a worker thread and takes them back, counts it, and reports it.
 
 ``ClaimInterfaces`` decides what is to move. This module keeps what is out and why it is not where it should be.
 """
@@ -177,7 +177,7 @@ class ClaimMover:
         self._missing.pop(uid, None)
 
     def _is_new(self, uid: str, problem: str) -> bool:
-        """Keep the claim's problem for people; whether it is another than before."""
+        """Keep the claim's problem for people; whether it differs from the one before."""
         before, self.problems[uid] = self.problems.get(uid), problem
         return before != problem
 

@@ -133,7 +133,7 @@ class CallConnection:
         return bytes(response.payload)
 
     def _hear(self, message: Message) -> None:
-        """An answer to one of our calls; one that is not waited for any more is of no interest."""
+        """An answer to one of our calls; dropped if nobody waits for it any more."""
         if message.type != MessageType.RESPONSE:
             raise ProtocolError("it sent a request where only responses are allowed")
         future = self._waiting.get(message.stream)
@@ -145,7 +145,7 @@ class CallConnection:
             raise ProtocolError("it sent a response that is not a ttRPC response") from None
 
     def _begin(self, message: Message) -> None:
-        """A call of the peer; what is wrong with this call alone is answered, the rest ends the connection."""
+        """A call of the peer; a fault of this call alone is answered with an error, any other ends the connection."""
         if message.type != MessageType.REQUEST:
             raise ProtocolError("it sent something else where only requests are allowed")
         try:

@@ -27,7 +27,7 @@ class Sandbox(Value):
 
     ``netns``: path of its network namespace as the runtime sees it; empty for a stopped sandbox, whose namespace is
     gone, and for one in the host's network (``host_network``). A path may also be left of a namespace that is gone.
-    ``pid``: the process that keeps the sandbox, as the runtime sees it; 0 if it has ended or is not told.
+    ``pid``: the process that keeps the sandbox, as the runtime sees it; 0 if it has ended or is unknown.
     ``containers``: known in ``synchronize`` alone.
     """
 

@@ -1,7 +1,7 @@
 """What the runtime calls: the service ``Plugin`` of NRI, for one connection.
 
-Runtimes with NRI 0.3 to 0.8 report pods by StateChange, later ones by a method per event. Both are served; whoever
-calls a method that ostler does not know is told so and loses nothing.
+Runtimes with NRI 0.3 to 0.8 report pods by StateChange, later ones by a method per event; ostler serves both. It
+answers an unknown method with UNIMPLEMENTED, and the connection goes on.
 """
 
 from __future__ import annotations

@@ -228,7 +228,7 @@ def _naming_route(subject: str, route: Route) -> Iterator[None]:
         elif error.number == errno.EEXIST:
             fix = "the pod has a route to this destination already; choose another destination or table"
         elif error.number == errno.EINVAL and route.source:
-            fix = f"is the source {route.source} an address of the interface?"
+            fix = f"the source {route.source} must be an address of the interface"
         with naming(subject, f"add the route {route_text(route)} in the pod", fix):
             raise
 

@@ -49,7 +49,7 @@ _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 class InterfaceLink(Value):
     """A link with everything that decides about a move.
 
-    ``parent`` and ``parent_bus`` name the device below it, ``pci`` and its address for a PCI function. ``max_mtu``: 0
+    ``parent`` and ``parent_bus`` name the device below it: the address and ``pci`` for a PCI function. ``max_mtu``: 0
     for no limit. ``xdp``: by mode (XDP_FLAGS_*), the ids of XDP programs. ``switches``: flags that anybody may set
     (IFF_NOARP, IFF_MULTICAST and their like). ``tuning``: by attribute, numbers that anybody may set (lengths of queues
     and packets, the group). Bytes of alternative names that are no UTF-8 are surrogates, so each can be named again.

@@ -23,7 +23,7 @@ def alias_of(device: str) -> str:
 
 
 def subject_of(interface: MovableInterface) -> str:
-    """What errors about the interface begin with."""
+    """How errors name the interface."""
     return f"interface {interface.interface} of device {interface.device}"
 
 

@@ -33,7 +33,7 @@ log = logging.getLogger("ostler.interfaces")
 
 
 def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
-    """What the interface has on the node now; raises InterfaceError also for what the claim wants in vain."""
+    """What the interface has on the node now; raises InterfaceError, also if it cannot have what the claim wants."""
     subject = subject_of(interface)
     present = links(host.route)
     link = find_link(present, interface, sys)

@@ -191,8 +191,8 @@ destination already; choose another destination or table""",
         ),
         (
             {"addresses": ("10.1.0.1/24",), "routes": (Route("10.5.0.0/16", source="10.2.0.1"),)},
-            """cannot add the route 10.5.0.0/16 in the pod: Invalid argument (Invalid prefsrc address); is the source \
-10.2.0.1 an address of the interface?""",
+            """cannot add the route 10.5.0.0/16 in the pod: Invalid argument (Invalid prefsrc address); the source \
+10.2.0.1 must be an address of the interface""",
         ),
         (
             {"sysctls": (("ipv4/arp_ignore", "x"),)},
