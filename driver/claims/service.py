@@ -43,6 +43,7 @@ from driver.claims.recovery import recover
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.devices.view import DoorView
 from driver.metadata.files import MetadataFiles
+from driver.tasks import LastingTasks
 from node.clocks import SYSTEM, Clocks
 from node.events import EventSink
 from node.ledger.events import ClaimRefused, HoldsChanged
@@ -84,7 +85,7 @@ class ClaimService:
         self.ledger = ledger if ledger is not None else Ledger()
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._tasks = LastingTasks()
         self._losers = Losers(self.ledger.bus)
         self._waits = Waits()
         self._book = ClaimBook(
@@ -204,8 +205,7 @@ class ClaimService:
         self._waits.end()
         self._book.wake()
         await self._collector.close()
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
         await self._book.close()
 
     def records(self) -> tuple[ClaimRecord, ...]:
@@ -267,16 +267,7 @@ class ClaimService:
         except Unavailable:
             work.close()
             raise
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
-
-    def _ended(self, task: asyncio.Task[object]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Taken here, so that asyncio does not report the exception of work whose caller went away.
-            task.exception()
+        return await asyncio.shield(self._tasks.begin(work))
 
     def _holds_changed(self, _: HoldsChanged) -> None:
         """Wake every call that waits for a device: a hold of the plugin door may have ended or become known."""

@@ -20,7 +20,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from driver.claims.interfaces import InterfaceReporter, MovedInterfaces
 from driver.claims.kubelet import read_kubelet_claims
@@ -32,12 +32,12 @@ from driver.interfaces.journal import ClaimMove
 from driver.interfaces.moving import InterfaceMoves, MoveFailed, namespace_of
 from driver.interfaces.observers import InterfaceObserver, InterfacePlace, PodLinks
 from driver.nri.sandboxes import Sandbox, SandboxRefused
+from driver.tasks import LastingTasks
 from node.clocks import Clocks
 from node.events import EventSink
 from node.files import FileError
 from node.interfaces.model import InterfaceError
 
-T = TypeVar("T")
 log = logging.getLogger("ostler.interfaces")
 
 _MOST_ENDED = 4096
@@ -85,7 +85,7 @@ class ClaimInterfaces(MovedInterfaces):
         """Claims to be tried again: into this sandbox, or back to the node for None."""
         self._woken = asyncio.Event()
         self._locks = ClaimLocks()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = LastingTasks()
 
     def expect(self, record: ClaimRecord) -> None:
         """Move the interfaces of this prepared claim, if it has any, when its pod's sandbox starts."""
@@ -173,15 +173,14 @@ class ClaimInterfaces(MovedInterfaces):
         """Try once, now, what has failed."""
         due = list(self._due.items())
         tasks = [
-            self._begin(self._taken_back(uid) if sandbox is None else self._arrived(uid, sandbox))
+            self._tasks.begin(self._taken_back(uid) if sandbox is None else self._arrived(uid, sandbox))
             for uid, sandbox in due
         ]
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def close(self) -> None:
         """Return when everything begun is done: then a successor may ``recover``."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
         await self._mover.close()
 
     def concerns(self, sandbox: Sandbox) -> bool:
@@ -197,7 +196,9 @@ class ClaimInterfaces(MovedInterfaces):
         if sandbox.host_network or not sandbox.netns:
             raise SandboxRefused(_on_host_network(sandbox, records[0]))
         tasks = {
-            record.claim.uid: self._begin(self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}")
+            record.claim.uid: self._tasks.begin(
+                self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}"
+            )
             for record in records
         }
         done, late = await asyncio.wait(tasks.values(), timeout=max(0.0, until - self._monotonic()))
@@ -206,12 +207,12 @@ class ClaimInterfaces(MovedInterfaces):
             # Nothing may stay in a sandbox that fails: the runtime need not tell of its end.
             self._end(sandbox)
             for uid in tasks:
-                self._begin(self._taken_back(uid, sandbox.id))
+                self._tasks.begin(self._taken_back(uid, sandbox.id))
             raise SandboxRefused("; ".join(failures))
         for uid, task in tasks.items():
             if task in late:
                 log.warning("the interfaces of a pod arrive late", extra={"pod": sandbox.pod, "claim": uid})
-                self._begin(self._arrived(uid, sandbox))
+                self._tasks.begin(self._arrived(uid, sandbox))
 
     async def stop(self, sandbox: Sandbox) -> None:
         """See ``PodSandboxes``; raises InterfaceError for what cannot be taken back now, and tries again later."""
@@ -222,7 +223,7 @@ class ClaimInterfaces(MovedInterfaces):
         there = [uid for uid, move in self._mover.out.items() if move.sandbox.id == sandbox.id]
         # A move that is under way is not on record yet, but has the lock.
         there += [uid for uid in self._records if uid not in there and self._locks.busy(uid)]
-        tasks = [self._begin(self._taken_back(uid, sandbox.id)) for uid in there]
+        tasks = [self._tasks.begin(self._taken_back(uid, sandbox.id)) for uid in there]
         if tasks:
             done, _ = await asyncio.wait(tasks, timeout=self._pace.deadline)
             failures = _failures(done)
@@ -252,7 +253,7 @@ class ClaimInterfaces(MovedInterfaces):
                     self._due[uid] = sandbox
                     work.append(self._arrived(uid, sandbox))
         if work:
-            await asyncio.wait([self._begin(each) for each in work], timeout=self._pace.deadline)
+            await asyncio.wait([self._tasks.begin(each) for each in work], timeout=self._pace.deadline)
 
     async def _rebuild(self, alive: Iterable[Sandbox]) -> None:
         """Put claims whose journal was damaged on record again, as far as their interfaces are marked."""
@@ -356,19 +357,6 @@ class ClaimInterfaces(MovedInterfaces):
         self._ended[sandbox.id] = None
         if len(self._ended) > _MOST_ENDED:
             del self._ended[next(iter(self._ended))]
-
-    def _begin(self, work: Coroutine[Any, Any, T], name: str = "interfaces") -> asyncio.Task[T]:
-        """The work as a task that ends even if its caller does."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled():
-            # Taken here, so that asyncio does not report the exception of work whose caller went away.
-            task.exception()
 
 
 def _failures(done: Iterable[asyncio.Task[Any]]) -> list[str]:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
 
 from driver.nri.calls import Code, RpcFailed
 from driver.nri.sandboxes import PodSandboxes, Sandbox, SandboxRefused
+from driver.tasks import LastingTasks
 from node.interfaces.model import InterfaceError
 
 log = logging.getLogger("ostler.nri")
@@ -27,14 +27,14 @@ class SandboxSequence:
         self._sandboxes = sandboxes
         self._synchronizing: asyncio.Task[None] | None = None
         self._last: dict[str, asyncio.Task[None]] = {}
-        self._running: set[asyncio.Task[None]] = set()
+        self._tasks = LastingTasks()
 
     async def synchronize(self, sandboxes: Sequence[Sandbox], within: float) -> None:
         """Hand over all sandboxes. Returns after ``within`` seconds at the latest, whether it has ended or not.
 
         An error is logged: the runtime would only end the connection, and each sandbox is judged again when it runs.
         """
-        task = self._start(self._synchronize(self._synchronizing, sandboxes))
+        task = self._tasks.begin(self._synchronize(self._synchronizing, sandboxes))
         self._synchronizing = task
         await asyncio.wait((task,), timeout=within)
 
@@ -52,16 +52,13 @@ class SandboxSequence:
 
     async def close(self) -> None:
         """Cancel what still runs and wait for its end."""
-        tasks = tuple(self._running)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.cancel()
 
     async def _ask(self, verb: str, act: Act, sandbox: Sandbox, within: float) -> None:
         before = self._last.get(sandbox.id)
         if before is None and not self._sandboxes.concerns(sandbox):
             return
-        task = self._start(self._act(verb, act, sandbox, (self._synchronizing, before)))
+        task = self._tasks.begin(self._act(verb, act, sandbox, (self._synchronizing, before)))
         self._last[sandbox.id] = task
         task.add_done_callback(lambda _: self._forget(sandbox.id, task))
         await asyncio.wait((task,), timeout=within)
@@ -91,18 +88,6 @@ class SandboxSequence:
             await self._sandboxes.synchronize(sandboxes)
         except Exception:  # A bug; see synchronize().
             log.exception("the sandboxes of the container runtime could not be synchronized")
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._running.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[None]) -> None:
-        self._running.discard(task)
-        if not task.cancelled():
-            # Marks it as seen: it is in the log, and after the time limit nobody waits for it.
-            task.exception()
 
     def _forget(self, sandbox: str, task: asyncio.Task[None]) -> None:
         if self._last.get(sandbox) is task:
