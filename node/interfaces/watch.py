@@ -4,12 +4,16 @@ One socket in the node's namespace hears of the links of all namespaces that hav
 (NETLINK_LISTEN_ALL_NSID, which needs CAP_NET_BROADCAST). A socket inside each pod's namespace would need no such right,
 but it would keep the namespace alive: the kernel returns a NIC only when the last user of its namespace is gone, so a
 NIC could be out of everybody's reach for as long as the agent runs.
+
+Any pod with NET_ADMIN can make as many messages as it likes. Under such a flood nothing is heard: after each pause the
+links are read once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import struct
 from collections.abc import Iterator, Mapping
@@ -34,6 +38,10 @@ _TARGET_NSID = 46
 _BUFFER = 1 << 20
 _AT_A_TIME = 64
 """Reads per turn of the loop."""
+_MOST_MESSAGES = 4096
+"""Messages in a pause's time that are read; a hundred links that come and go at once make fewer."""
+_PAUSE = 1.0
+"""Seconds."""
 
 
 class PodLinkListener(Protocol):
@@ -48,8 +56,11 @@ class PodLinkWatch:
 
     name = "pod links"
 
-    def __init__(self, listener: PodLinkListener) -> None:
+    def __init__(self, listener: PodLinkListener, *, most: int = _MOST_MESSAGES, pause: float = _PAUSE) -> None:
         self._listener = listener
+        self._most, self._pause = most, pause
+        self._heard_since, self._heard_count = 0.0, 0
+        """The loop's time, and the messages since then."""
         self._wanted: dict[str, Path] = {}
         self._devices: dict[tuple[int, int], str] = {}
         """By the number of the namespace and the link's index."""
@@ -75,6 +86,8 @@ class PodLinkWatch:
                 await self._wait_for_devices()
                 with _listening() as netlink:
                     await self._listen(netlink)
+                if self._wanted:
+                    await asyncio.sleep(self._pause)
         finally:
             # What is not followed is not known to be down.
             for device in list(self._shown):
@@ -89,7 +102,7 @@ class PodLinkWatch:
             await self._changed.wait()
 
     async def _listen(self, netlink: NetlinkSocket) -> None:
-        """Listen until messages were lost or nothing is left to follow."""
+        """Listen until messages were lost, too many came, or nothing is left to follow."""
         loop = asyncio.get_running_loop()
         self._socket, self._ended = netlink, loop.create_future()
         self._devices.clear()
@@ -135,12 +148,22 @@ class PodLinkWatch:
                     return
                 for number, kind, payload in messages:
                     self._heard(number, kind, payload)
+                if self._is_flooded(len(messages)):
+                    raise OSError(errno.ENOBUFS, os.strerror(errno.ENOBUFS))
         except Exception as error:  # noqa: BLE001 - the part ends with it, its supervisor logs it and begins anew
             asyncio.get_running_loop().remove_reader(self._socket.fileno())
             if isinstance(error, OSError) and error.errno == errno.ENOBUFS:
                 self._ended.set_result(None)
             else:
                 self._ended.set_exception(error)
+
+    def _is_flooded(self, count: int) -> bool:
+        """Whether, with so many messages more, too many came in the time of a pause."""
+        now = asyncio.get_running_loop().time()
+        if now - self._heard_since > self._pause:
+            self._heard_since, self._heard_count = now, 0
+        self._heard_count += count
+        return self._heard_count > self._most
 
     def _heard(self, number: int | None, kind: int, payload: bytes) -> None:
         if number is None and kind == _DELNSID:
