@@ -71,7 +71,7 @@ def _typed(hint: Any, data: JsonValue, name: str) -> object:
     if isinstance(hint, type) and issubclass(hint, Value):
         return _made(hint, data)
     if type(data) is not hint:  # Exactly: a truth is no number here.
-        raise ValueError(f"{name} is no {hint.__name__}")
+        raise ValueError(f"{name} must be of type {hint.__name__}, not {type(data).__name__}")
     return data
 
 

@@ -103,7 +103,14 @@ def test_a_record_that_is_written_is_read_back(record: ClaimRecord) -> None:
         ({"uid": "uid-1", "state": "started", "devices": [1]}, "every item of devices must be an object"),
         ({"uid": "uid-1", "state": "started", "devices": [{"pool": 1}]}, "pool is 1 but must be a string"),
         ({"uid": "uid-1", "state": "started", "users": [1]}, "users must contain only strings"),
-        ({"uid": "uid-1", "state": "started", "metadata": {"pod_claim": 1}}, "pod_claim is no str"),
+        ({"uid": "uid-1", "state": "started", "metadata": {"pod_claim": 1}}, "pod_claim must be of type str, not int"),
+        ({"uid": "uid-1", "state": "started", "metadata": 5}, "ClaimMetadata is not an object"),
+        ({"uid": "uid-1", "state": "started", "metadata": {"pod_claim": ""}}, "ClaimMetadata: missing"),
+        ({"uid": "uid-1", "state": "started", "metadata": {"versions": "v1"}}, "versions is not a list"),
+        (
+            {"uid": "uid-1", "state": "started", "devices": [{"interface": {"settings": {"features": [["gro"]]}}}]},
+            "features does not have 2 items",
+        ),
     ],
 )
 def test_a_record_of_wrong_types_is_damaged_and_says_where(data: object, text: str) -> None:
