@@ -104,9 +104,12 @@ def set_features(interface: str, wanted: Sequence[tuple[str, bool]]) -> None:
     refused = [name for name, on in _resolved(interface, after, wanted) if after[name].on is not on]
     if refused:
         on = dict(_resolved(interface, after, wanted))[refused[0]]
+        kept, why = (
+            ("off", "a feature that it depends on is off") if on else ("on", "a feature that depends on it is on")
+        )
         raise InterfaceError(
-            f"interface {interface}: the driver keeps feature {refused[0]} {'off' if on else 'on'}; another feature "
-            f"that it depends on is {'off' if on else 'on'}, or the hardware cannot do otherwise"
+            f"interface {interface}: the driver keeps feature {refused[0]} {kept}; {why}, or the hardware cannot do "
+            "otherwise; leave it out of the claim's features"
         )
 
 

@@ -1,4 +1,7 @@
-"""Virtual functions and RDMA devices, by bytes at the edge, since no machine of the tests has the hardware."""
+"""Virtual functions and RDMA devices, by messages written by hand from the kernel's headers, not recorded.
+
+No machine of the tests has the hardware.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import socket
 
 import pytest
 
-from node.interfaces import functions, rdma
+from node.interfaces import features, functions, rdma
 from node.interfaces.kernel import KernelMover
 from node.interfaces.model import InterfaceError, VfSettings
 from node.netlink import NetlinkError
@@ -22,7 +25,7 @@ ASKED = IFINFO + "08001d00" + "01000000"
 
 
 def function(number: int, mac: str, *, vlan: int, qos: int, spoof: str, trust: str) -> str:
-    """An IFLA_VF_INFO as mlx5 fills it: address, VLAN, spoof check, trust."""
+    """An IFLA_VF_INFO by linux/if_link.h: address, VLAN, spoof check, trust."""
     index = number.to_bytes(4, "little").hex()
     content = (
         f"28000100{index}{mac}{'00' * 26}"
@@ -235,3 +238,21 @@ def test_an_interface_without_its_rdma_device_goes_back(node: Node, hardware: Ha
         f"interface v0 of device {DEVICE}: its RDMA device mlx5_9 is not on the node; 'rdma dev' lists those that are"
     )
     assert node.look(interface) == setup
+
+
+@pytest.mark.parametrize(
+    ("on", "kept"),
+    [(True, "off; a feature that it depends on is off"), (False, "on; a feature that depends on it is on")],
+)
+def test_a_feature_that_the_driver_keeps_as_it_is_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, on: bool, kept: str
+) -> None:
+    state = features._Feature(3, changeable=True, on=not on, requested=not on)
+    monkeypatch.setattr(features, "_features", lambda _: {"rx-gro-hw": state})
+    monkeypatch.setattr(features, "_request", lambda *_: None)
+    with pytest.raises(InterfaceError) as refused:
+        features.set_features("eth1", [("rx-gro-hw", on)])
+    assert str(refused.value) == (
+        f"interface eth1: the driver keeps feature rx-gro-hw {kept}, or the hardware cannot do otherwise; leave it out "
+        "of the claim's features"
+    )
