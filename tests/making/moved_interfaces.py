@@ -122,6 +122,8 @@ class InterfaceNode:
         self.node.with_options(guard_dir=root / "guards")
         self.mover = FakeMover()
         self.reports: list[tuple[str, str, tuple[str, ...] | str]] = []
+        self.followed: dict[str, Path] = {}
+        """By device, the namespace in which the link of its interface is followed."""
         self.pace = PACE
         self.interfaces: ClaimInterfaces
 
@@ -133,6 +135,7 @@ class InterfaceNode:
             self.node.root / "kubelet",
             events=self.node.events,
             reporter=self,
+            links=self,
             clocks=SYSTEM,
             pace=self.pace,
         )
@@ -146,6 +149,12 @@ class InterfaceNode:
 
     async def detached(self, claim: ClaimReference, problem: str = "") -> None:
         self.reports.append(("detached", claim.uid, problem))
+
+    def watch(self, device: str, netns: Path) -> None:
+        self.followed[device] = netns
+
+    def forget(self, device: str) -> None:
+        self.followed.pop(device, None)
 
     def put(self, number: int, *devices: str, users: tuple[str, ...] = ("pod-1",)) -> None:
         self.node.reader.put(claim(number, *(result(device, "nic") for device in devices), users=users))
