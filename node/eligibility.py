@@ -368,7 +368,7 @@ def _kept_for_node(device: Device, rule: Rule, snapshot: Snapshot) -> _Why:
 
 
 def _functions_of(device: Device, snapshot: Snapshot) -> str:
-    """What is to be said of the virtual functions that the configuration asks for; empty for nothing."""
+    """The note about the virtual functions that the configuration wants of the device; empty for none."""
     noted = snapshot.host.virtual_functions
     return dict(noted).get(device.name, "") if noted else ""
 

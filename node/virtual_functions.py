@@ -148,7 +148,7 @@ class VfMaking(Value):
 def with_virtual_functions(
     snapshot: Snapshot, rules: Iterable[VirtualFunctionRule], making: VfMaking | None = None
 ) -> Snapshot:
-    """The snapshot with what is to be said of physical functions that get virtual ones, for the offers."""
+    """The snapshot with a note about each physical function that gets virtual ones, for the offers."""
     making = making or VfMaking()
     said = []
     for each in verdicts(snapshot.devices, rules):

@@ -1,4 +1,4 @@
-"""What others learn of the interfaces of claims: places for people, links to follow, and counts."""
+"""What the claims' interfaces report to others: places for people, links to follow, and counts."""
 
 from __future__ import annotations
 

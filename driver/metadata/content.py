@@ -59,7 +59,7 @@ def described(
 
 
 def named(devices: Sequence[RecordedDevice], driver: str, uid: str) -> tuple[RecordedDevice, ...]:
-    """The devices, the first one of each request with the CDI name of the request's metadata file after its others."""
+    """The devices; the first one of each request also has the CDI name of the request's metadata file, as its last."""
     seen: set[str] = set()
     found = []
     for device in devices:

@@ -75,4 +75,4 @@ class PodSandboxes(Protocol):
         """The sandbox is gone. A runtime that could not make it calls ``stop``, this, or both."""
 
     async def synchronize(self, sandboxes: Sequence[Sandbox]) -> None:
-        """These are all sandboxes that the runtime has; what happened while there was no connection is not told."""
+        """These are all sandboxes that the runtime has; nobody reports what happened while there was no connection."""

@@ -39,7 +39,7 @@ class DraView(Protocol):
         """The door's offer for the snapshot that is shown."""
 
     def interfaces(self) -> Mapping[str, agent_pb2.PodInterface]:
-        """Where interfaces of claims are that are not on the node, by device."""
+        """The places of claims' interfaces that are not on the node, by device."""
 
     def slices(self) -> agent_pb2.ListSlicesResponse:
         """The published devices, beside the wanted ones."""

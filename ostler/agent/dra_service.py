@@ -202,7 +202,7 @@ class DraService:
         return door_message(self._parts.door.status(), self.slices(), self.claims(), nri)
 
     def interfaces(self) -> Mapping[str, agent_pb2.PodInterface]:
-        """Where interfaces of claims are that are not on the node, by device."""
+        """The places of claims' interfaces that are not on the node, by device."""
         return interfaces_message(self._parts.interfaces.claims.places())
 
     def unpublished(self) -> str:

@@ -213,7 +213,7 @@ class VirtualFunctions:
             self._events.emit(EventType.WARNING, "VirtualFunctionsMissing", text)
 
     def _tell(self) -> None:
-        """Have the offers say what was made and what was not."""
+        """Have the offers say what ostler has made and what it could not make."""
         failures = {address: reason for address, (_, reason) in self._failed.items()}
         self.making = VfMaking(self._record.made, failures)
         self._books.bus.publish(HoldsChanged())

@@ -104,7 +104,7 @@ def print_changes(changes: Sequence[str]) -> None:
 
 
 def interface_words(place: agent_pb2.PodInterface) -> str:
-    """Where the network interface of a device is that is not on the node."""
+    """Says in which pod a device's network interface is, or why it is neither there nor on the node."""
     if place.problem:
         return f"its interface {place.interface}, of pod {place.pod}, is not where it should be: {place.problem}"
     return f"its interface is in pod {place.pod} as {place.interface}"
