@@ -173,7 +173,7 @@ class ClaimInterfaces(MovedInterfaces):
         """Try once, now, what has failed."""
         due = list(self._due.items())
         tasks = [
-            self._tasks.begin(self._taken_back(uid) if sandbox is None else self._arrived(uid, sandbox))
+            self._tasks.begin(self._taken_back(uid) if sandbox is None else self._arrived(uid, sandbox, again=True))
             for uid, sandbox in due
         ]
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -249,7 +249,9 @@ class ClaimInterfaces(MovedInterfaces):
         for sandbox in sorted(alive.values(), key=lambda each: bool(each.containers), reverse=True):
             for record in _of_pod(self._records.values(), sandbox, pods):
                 uid = record.claim.uid
-                if uid not in self._mover.out and self._due.get(uid) is None:
+                out, due = self._mover.out.get(uid), self._due.get(uid)
+                has = {out.sandbox.id if out is not None else "", due.id if due is not None else ""}
+                if not has & alive.keys():
                     self._due[uid] = sandbox
                     work.append(self._arrived(uid, sandbox))
         if work:
@@ -288,9 +290,14 @@ class ClaimInterfaces(MovedInterfaces):
             return {}
         return {uid: tuple(info.pods or ()) for uid, info in known.items()}
 
-    async def _attach(self, uid: str, sandbox: Sandbox) -> None:
-        """Move the claim's interfaces into the sandbox; raises InterfaceError, or SandboxRefused."""
+    async def _attach(self, uid: str, sandbox: Sandbox, *, again: bool = False) -> None:
+        """Move the claim's interfaces into the sandbox; raises InterfaceError, or SandboxRefused.
+
+        ``again``: only if that is still due; the pod may have got a new sandbox meanwhile.
+        """
         async with self._locks.of(uid):
+            if again and self._due.get(uid) != sandbox:
+                return
             record, before = self._records.get(uid), self._mover.out.get(uid)
             if record is None:
                 raise SandboxRefused(f"claim {uid} of pod {sandbox.pod} was released; the kubelet prepares it again")
@@ -312,14 +319,17 @@ class ClaimInterfaces(MovedInterfaces):
             self._settled(uid)
 
     async def _taken_back(self, uid: str, sandbox_id: str = "") -> None:
-        """Take back what is in the sandbox (empty: any), and try again later if that fails; raises InterfaceError."""
+        """Take back what is in the sandbox, and try again later if that fails; raises InterfaceError.
+
+        Without a sandbox: whatever is out, if that is still due.
+        """
         async with self._locks.of(uid):
-            move = self._mover.out.get(uid)
+            move, is_due = self._mover.out.get(uid), uid in self._due and self._due[uid] is None
             if move is None:
-                if uid in self._due and self._due[uid] is None:
+                if is_due:
                     self._settled(uid)
                 return
-            if sandbox_id and move.sandbox.id != sandbox_id:
+            if move.sandbox.id != sandbox_id if sandbox_id else not is_due:
                 return
             try:
                 await self._mover.take_back(move)
@@ -328,12 +338,13 @@ class ClaimInterfaces(MovedInterfaces):
                 raise
             self._settled(uid)
 
-    async def _arrived(self, uid: str, sandbox: Sandbox) -> None:
+    async def _arrived(self, uid: str, sandbox: Sandbox, *, again: bool = False) -> None:
         """Move the claim's interfaces into a sandbox that lives already, and try again later if that fails."""
         try:
-            await self._attach(uid, sandbox)
+            await self._attach(uid, sandbox, again=again)
         except SandboxRefused as error:
-            self._due.pop(uid, None)
+            if self._due.get(uid) == sandbox:
+                del self._due[uid]
             log.info("interfaces are not moved", extra={"pod": sandbox.pod, "reason": str(error)})
         except (InterfaceError, FileError) as error:
             self._mover.problems.setdefault(uid, str(error))
@@ -341,8 +352,6 @@ class ClaimInterfaces(MovedInterfaces):
                 self._again(uid, sandbox)
             elif uid not in self._mover.out:
                 self._settled(uid)
-        else:
-            self._settled(uid)
 
     def _again(self, uid: str, sandbox: Sandbox | None) -> None:
         self._due[uid] = sandbox

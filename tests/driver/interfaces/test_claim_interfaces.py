@@ -405,6 +405,47 @@ async def test_a_pod_whose_interface_fails_after_its_start_is_tried_again(place:
     keeping.cancel()
 
 
+async def test_a_sandbox_that_vanished_unheard_does_not_keep_the_next_one_waiting(place: InterfaceNode) -> None:
+    await prepared(place)
+    place.mover.faults[NIC1, "attach"] = "busy"
+    old, new = place.sandbox(1), place.sandbox(2)
+    await place.interfaces.synchronize([old])
+    Path(old.netns).unlink()
+    place.mover.faults.clear()
+    await place.interfaces.synchronize([new])
+    assert place.mover.place(NIC1) == new.netns
+    assert place.guard().exists()
+
+
+@pytest.mark.parametrize("pod", ["pod-1", "pod-2"])
+async def test_a_sandbox_that_followed_another_unheard_gets_them(place: InterfaceNode, pod: str) -> None:
+    await prepared(place)
+    old, new = place.sandbox(1), place.sandbox(2, pod=pod)
+    await place.interfaces.run(old)
+    Path(old.netns).unlink()
+    place.node.kubelet_knows(1, users=(pod,))
+    await place.interfaces.synchronize([new])
+    assert place.mover.place(NIC1) == new.netns
+    assert place.guard().exists()
+
+
+async def test_an_attempt_for_an_old_sandbox_takes_nothing_from_the_new_one(place: InterfaceNode) -> None:
+    await prepared(place)
+    place.mover.faults[NIC1, "attach"] = "busy"
+    old, new = place.sandbox(1), place.sandbox(2)
+    await place.interfaces.synchronize([old])
+    place.mover.faults.clear()
+    place.mover.gate = threading.Event()
+    starting = asyncio.create_task(place.interfaces.run(new))
+    await eventually(lambda: place.mover.calls[-1] == f"look {NIC1}")
+    again = asyncio.create_task(place.interfaces.retry())
+    await asyncio.sleep(0)
+    place.mover.gate.set()
+    await asyncio.gather(starting, again)
+    assert place.mover.place(NIC1) == new.netns
+    assert place.guard().exists()
+
+
 STEPS = [(step, times) for step in InterfaceStep for times in (1, 2)]
 
 
