@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from sys import byteorder
 
 from node.interfaces.model import InterfaceError, MovableInterface
 from node.interfaces.mover import alias_of
@@ -28,12 +29,13 @@ LINK = struct.Struct("=BxHiII")
 NUMBER = struct.Struct("=I")
 EXT_MASK = 29
 _SKIP_STATISTICS = 8
-_ADDRESS, _NAME, _MTU, _LINKINFO, _ALIAS, _NETNS_FD, _CARRIER, _XDP = 1, 3, 4, 18, 20, 28, 33, 43
+_ADDRESS, _BROADCAST, _NAME, _MTU, _LINKINFO, _ALIAS, _NETNS_FD, _CARRIER, _XDP = 1, 2, 3, 4, 18, 20, 28, 33, 43
 _MIN_MTU, _MAX_MTU, _PERMANENT_ADDRESS, _PARENT, _PARENT_BUS = 50, 51, 54, 56, 57
 _INFO_KIND, _PROPERTIES, _ALTERNATIVE_NAME = 1, 52, 53
 _NESTED = 0x8000
-_TUNING = (13, 27, 40, 41, 58, 63, 64)
-"""IFLA_TXQLEN, GROUP, GSO_MAX_SEGS, GSO_MAX_SIZE, GRO_MAX_SIZE, GSO_IPV4_MAX_SIZE and GRO_IPV4_MAX_SIZE."""
+_TUNING = (13, 17, 27, 39, 40, 41, 58, 63, 64)
+"""IFLA_TXQLEN, LINKMODE, GROUP, PROTO_DOWN, and GSO and GRO_MAX_SEGS, _MAX_SIZE and IPV4_MAX_SIZE."""
+_OF_ONE_BYTE = frozenset({17, 39})
 _XDP_PROGRAMS = {5: 4, 6: 2, 7: 8}
 """IFLA_XDP_DRV_PROG_ID, SKB and HW, with the flag of the mode (XDP_FLAGS_*)."""
 _UP, _PROMISCUOUS, _ALL_MULTICAST = 0x1, 0x100, 0x200
@@ -73,6 +75,7 @@ class InterfaceLink(Value):
     xdp: tuple[tuple[int, int], ...] = ()
     switches: int = 0
     tuning: tuple[tuple[int, int], ...] = ()
+    broadcast: str = ""
 
 
 @contextmanager
@@ -133,7 +136,8 @@ def parse_interface_link(payload: bytes) -> InterfaceLink:
         parent_bus=text(found.get(_PARENT_BUS, b"")),
         xdp=tuple((mode, number(xdp[kind])) for kind, mode in _XDP_PROGRAMS.items() if kind in xdp),
         switches=flags & _SWITCHES,
-        tuning=tuple((kind, number(found[kind])) for kind in _TUNING if kind in found),
+        tuning=tuple((kind, int.from_bytes(found[kind], byteorder)) for kind in _TUNING if kind in found),
+        broadcast=found.get(_BROADCAST, b"").hex(":"),
     )
 
 
@@ -206,6 +210,7 @@ def change_link(
     promiscuous: bool | None = None,
     switches: int | None = None,
     tuning: Iterable[tuple[int, int]] = (),
+    broadcast: str | None = None,
 ) -> None:
     """Change what is given of a link, by one message; ``namespace`` is a descriptor of the one to move it to.
 
@@ -233,7 +238,9 @@ def change_link(
         # Without any content the kernel takes the alias away.
         body += attribute(_ALIAS, alias.encode())
     for kind, setting in tuning:
-        body += attribute(kind, NUMBER.pack(setting))
+        body += attribute(kind, setting.to_bytes(1 if kind in _OF_ONE_BYTE else 4, byteorder))
+    if broadcast is not None:
+        body += attribute(_BROADCAST, bytes.fromhex(broadcast.replace(":", "")))
     netlink.request(NEWLINK, body, f"changing link {index}")
 
 

@@ -107,8 +107,8 @@ class HostSetup(Value):
     gets copies. ``features``: all that can change, since the pod may change any. ``vf``: settings at its physical
     function that the claim changes. ``alias``: the one that an operator gave it. ``sysctls``: those of its own that
     differ from the namespace's defaults, which the move resets. ``programs``: ids of the XDP and tcx programs on it.
-    ``promiscuous``: it was so, or took every multicast. ``alternative_names``, ``switches`` and ``tuning``: as
-    ``InterfaceLink`` has them; None where they are unknown.
+    ``promiscuous``: it was so, or took every multicast. ``alternative_names``, ``switches``, ``tuning``,
+    ``broadcast``: as ``InterfaceLink`` has them; None or nothing where they are unknown.
     """
 
     interface: str
@@ -129,6 +129,7 @@ class HostSetup(Value):
     alternative_names: tuple[str, ...] | None = None
     switches: int | None = None
     tuning: tuple[tuple[int, int], ...] = ()
+    broadcast: str = ""
 
 
 @value

@@ -66,6 +66,7 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
         alternative_names=link.alternative_names,
         switches=link.switches,
         tuning=link.tuning,
+        broadcast=link.broadcast,
     )
 
 
@@ -145,7 +146,8 @@ def _restore_identity(move: Move, host: Side, link: InterfaceLink) -> str:
             )
         mtu, address = differing(setup.mtu, link.mtu), differing(setup.hardware_address, link.address)
         switches = setup.switches if setup.switches != link.switches else None
-        same = link.name == name and (mtu, address, switches) == (None, None, None)
+        broadcast = differing(setup.broadcast, link.broadcast)
+        same = link.name == name and (mtu, address, switches, broadcast) == (None, None, None, None)
         if same and link.promiscuous is setup.promiscuous and (setup.up or not link.up):
             return name
         if link.up:
@@ -161,6 +163,7 @@ def _restore_identity(move: Move, host: Side, link: InterfaceLink) -> str:
             address=address,
             promiscuous=setup.promiscuous,
             switches=switches,
+            broadcast=broadcast,
         )
     return name
 

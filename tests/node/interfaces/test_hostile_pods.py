@@ -61,7 +61,7 @@ def test_flags_and_queues_of_the_pod_do_not_stay(node: Node) -> None:
     node.attach(interface, setup)
     node.pod.ip(
         "link set rail0 arp off multicast off txqueuelen 3 group 77 gso_max_segs 1 gso_max_size 2000",
-        "link set rail0 gro_max_size 2000",
+        "link set rail0 gro_max_size 2000 broadcast 02:00:00:00:00:66 mode dormant",
     )
     assert node.detach(interface, setup)
     after = _link(node)
