@@ -386,11 +386,10 @@ def _of_pod(records: Iterable[ClaimRecord], sandbox: Sandbox, pods: Mapping[str,
 
 
 def _on_host_network(sandbox: Sandbox, record: ClaimRecord) -> str:
-    device = interfaces_of(record)[0].device
     return (
-        f"pod {sandbox.pod} uses the node's network (hostNetwork: true), but the network interface of device {device} "
-        f"of claim {record.claim} moves into the pod's own; set hostNetwork to false, or claim a NIC of a resource "
-        "without moveInterface"
+        f"pod {sandbox.pod} uses the node's network (hostNetwork: true), but the network interface of device "
+        f"{interfaces_of(record)[0].device} of claim {record.claim} moves into the pod's own; set hostNetwork to "
+        "false, or claim a NIC of a resource without moveInterface"
     )
 
 
