@@ -121,16 +121,22 @@ AGENTS: list[Call] = [
 @pytest.fixture
 def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
     """The chart's accounts, rights and policies, made after the pods that could not be made under them."""
+    made = [each for each in render(VALUES) if each["kind"] in COLLECTIONS]
+    paths = [f"{COLLECTIONS[each['kind']]}/{each['metadata']['name']}" for each in made]
+    for path in paths:
+        # Tests before this one leave theirs, which are in force for a second or two after they are gone.
+        api.delete(path)
     for body in HELD:
+        call = Call("POST", PODS, ALLOWED, body)
+
+        def is_free(call: Call = call) -> bool:
+            return call.outcome(api) == ALLOWED
+
+        wait_until(f"no policy forbids {body['metadata']['name']}", is_free)
         api.create(PODS, body)
     api.request("PATCH", "/api/v1/namespaces/default", annotated(**{TEAMS: "product"}), MERGE)
     if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
         api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    made = [each for each in render(VALUES) if each["kind"] in COLLECTIONS]
-    paths = [f"{COLLECTIONS[each['kind']]}/{each['metadata']['name']}" for each in made]
-    for path in paths:
-        # Tests of the extender on the same cluster leave theirs.
-        api.delete(path)
     for each in made:
         api.create(COLLECTIONS[each["kind"]], each)
     yield made

@@ -19,6 +19,11 @@ def held(agent: NodeAgent, door: str = "") -> dict[str, Object]:
     return {one["device"]: one["holds"][0] for one in devices if one["holds"] and door in {"", one["holds"][0]["door"]}}
 
 
+def holders(agent: NodeAgent, door: str) -> set[str]:
+    """Who has devices through ``door``; a pod is known some time after its devices."""
+    return {hold.get("holder", "") for hold in held(agent, door).values()}
+
+
 def withheld(agent: NodeAgent, door: str) -> dict[str, Object]:
     """What is withheld from a door, as ``ostler holds`` tells it."""
     devices = agent.ask("holds").get("devices", [])

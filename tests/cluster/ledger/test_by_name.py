@@ -16,7 +16,7 @@ from tests.cluster.dra.claims import CLAIMS, CLASSES, DRIVER, SLICES, template, 
 from tests.cluster.dra.conftest import Stage
 from tests.cluster.dra.test_faults import runs_untouched
 from tests.cluster.ledger.conftest import BOTH
-from tests.cluster.ledger.looking import had_by, held, untainted
+from tests.cluster.ledger.looking import had_by, held, holders, untainted
 from tests.cluster.ledger.storm import GPU
 from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.api import MERGE, Api, Object
@@ -113,7 +113,7 @@ def test_who_asked_by_name_and_lost_the_device_to_a_pod_is_evicted_and_the_next_
     wait_until("both are offered", lambda: len(untainted(claims.slices())) == 2)
     wait_allocatable(api, stage.node, GPU, 2)
     holder = pods.run(simple("holder", STAY, {GPU: 1}))
-    wait_until("its hold is known", lambda: bool(held(agent, "plugin")))
+    wait_until("its hold is known", lambda: holders(agent, "plugin") == {"default/holder"})
     (device,) = held(agent, "plugin")
 
     loser = api.create(PODS, simple("loser", STAY, {NAME: 1}, schedulerName="by-hand"))

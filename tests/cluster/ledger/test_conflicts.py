@@ -17,7 +17,7 @@ from tests.cluster.dra.conftest import Stage
 from tests.cluster.dra.test_faults import runs_untouched
 from tests.cluster.ledger.by_hand import EVICTED_IS_NO_FAILURE, GATE, ByHand
 from tests.cluster.ledger.conftest import BOTH
-from tests.cluster.ledger.looking import OTHER_DOOR, had_by, held, taints, untainted, withheld
+from tests.cluster.ledger.looking import OTHER_DOOR, had_by, held, holders, taints, untainted, withheld
 from tests.cluster.ledger.storm import GPU
 from tests.cluster.rig.agent import NodeAgent, wait_allocatable
 from tests.cluster.rig.api import MERGE, Object
@@ -59,7 +59,7 @@ def test_a_claim_that_lost_its_device_is_evicted_and_the_next_pod_of_its_control
 ) -> None:
     api, pods, claims = stage.cluster.api, stage.pods, stage.claims
     holder = pods.run(simple("holder", STAY, {GPU: 1}))
-    wait_until("its hold is known", lambda: bool(held(both, "plugin")))
+    wait_until("its hold is known", lambda: holders(both, "plugin") == {"default/holder"})
     (device,) = held(both, "plugin")
     everything = request(adminAccess=True, tolerations=TOLERANT, allocationMode="All")
     del everything["exactly"]["count"]
