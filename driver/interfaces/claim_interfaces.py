@@ -126,10 +126,7 @@ class ClaimInterfaces(MovedInterfaces):
         """Take over what an earlier process left, and expect these claims; returns what failed, in words."""
         for record in records:
             self.expect(record)
-        try:
-            found = await self._mover.in_thread(self._mover.work.load)
-        except FileError as error:
-            return (f"interfaces that are in pods may be unknown: {error}; check the state folder and its disk",)
+        found = await self._mover.in_thread(self._mover.work.load)
         self._mover.out = dict(found.moves)
         self._damaged = {uid: why for uid, why in found.unreadable.items() if uid in self._records}
         for uid, move in self._mover.out.items():
@@ -139,7 +136,10 @@ class ClaimInterfaces(MovedInterfaces):
                 known = self._records.get(uid)
                 await self._mover.report_moved(move, known.metadata if known is not None else None)
         lost = [f"the journal of moved interfaces of claim {uid}: {why}" for uid, why in found.unreadable.items()]
-        return tuple(f"{each}; its interfaces are looked for by their marks" for each in lost)
+        return (
+            *(f"{each}; its interfaces are looked for by their marks" for each in lost),
+            *(f"{each}; check the state folder and its disk" for each in found.stuck),
+        )
 
     async def take_back(self, claim: ClaimReference) -> None:
         """Take back what is still out for a claim that is released; raises Unavailable if that fails.

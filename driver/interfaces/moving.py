@@ -66,10 +66,14 @@ class MoveFailed(InterfaceError):
 
 @value
 class FoundMoves(Value):
-    """What an earlier process left: its moves by the claim's UID, and the claims whose file was damaged, with why."""
+    """What an earlier process left: its moves by the claim's UID, and the claims whose file was damaged, with why.
+
+    ``stuck``: why files that count no more could not be removed.
+    """
 
     moves: dict[str, ClaimMove]
     unreadable: dict[str, str]
+    stuck: tuple[str, ...] = ()
 
 
 class InterfaceMoves:
@@ -99,22 +103,27 @@ class InterfaceMoves:
         return self._make_mover()
 
     def load(self) -> FoundMoves:
-        """What an earlier process of this boot left; what is older is removed. Raises FileError.
+        """What an earlier process of this boot left; what is older is removed.
 
         A move without its guard was not completed, or its end had begun.
         """
         found, guards = self.journal.load(), self.guards.uids()
-        moves = {}
-        for uid, move in found.moves.items():
-            if move.boot == self._boot or not (self._boot and move.boot):
-                moves[uid] = move if self.guards.is_open(uid) else replace(move, attached=())
-            else:
-                self.journal.remove(uid)
-        for uid in guards:
-            if uid not in moves or not moves[uid].attached:
+        moves = {
+            uid: move if self.guards.is_open(uid) else replace(move, attached=())
+            for uid, move in found.moves.items()
+            if move.boot == self._boot or not (self._boot and move.boot)
+        }
+        outdated = found.moves.keys() - moves.keys()
+        stuck = []
+        for uid in sorted({*guards, *outdated} - {uid for uid, move in moves.items() if move.attached}):
+            try:
                 self.guards.remove(uid)
+                if uid in outdated:
+                    self.journal.remove(uid)
+            except FileError as error:
+                stuck.append(f"containers of claim {uid} may start before its interfaces are there: {error}")
         self._pins.keep_only({*moves, *found.unreadable})
-        return FoundMoves(moves, found.unreadable)
+        return FoundMoves(moves, found.unreadable, tuple(stuck))
 
     def move(
         self,
