@@ -50,18 +50,26 @@ def in_view_of(sources: tuple[SourceStatus, ...], rules: Iterable[Rule]) -> tupl
 
 
 def readiness(
-    scanned: bool, role: str, devices: int, sources: tuple[SourceStatus, ...], waiting_for: tuple[str, ...]
+    role: str,
+    devices: int,
+    sources: tuple[SourceStatus, ...],
+    waiting_for: tuple[str, ...],
+    *,
+    scanned: bool,
+    offered: bool,
 ) -> Readiness:
     """Whether the agent is ready, and why or why not.
 
-    Ready means: it has scanned once, and a device stream is open for every resource with devices. A node without
-    devices, or one whose driver is not loaded yet, is ready and says so, because otherwise a rollout would hang on it;
-    so is a standby.
+    Ready means: it has scanned once, has ``offered`` what it found, and a device stream is open for every resource with
+    devices. A node without devices, or one whose driver is not loaded yet, is ready and says so, because otherwise a
+    rollout would hang on it; so is a standby.
     """
     if not scanned:
         return Readiness(role, False, ("the first scan has not ended",))
     if role == "standby":
         return Readiness(role, True, ("standby: another instance is active",))
+    if not offered:
+        return Readiness(role, False, ("the devices of the first scan are not offered yet",))
     if waiting_for:
         return Readiness(role, False, waiting_for)
     unwell = tuple(f"{source.name}: {source.detail}" for source in sources if source.state is not SourceState.OK)

@@ -178,11 +178,12 @@ class Agent:
         """Whether the agent is ready, and why or why not."""
         active = self._active.is_set()
         found = readiness(
-            self._inventory.first.is_set() and (not active or self._publisher.published.is_set()),
             "active" if active else "standby",
             len(self._health.judged.devices),
             self._sources(),
             self._doors.waiting_for(),
+            scanned=self._inventory.first.is_set(),
+            offered=self._publisher.published.is_set(),
         )
         return replace(found, reasons=(*found.reasons, *self._hindrances()))
 

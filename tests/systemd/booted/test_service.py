@@ -60,8 +60,10 @@ async def test_it_is_ready_when_start_returns_and_the_kubelet_gets_its_devices(
 
 
 async def test_without_a_kubelet_the_service_is_up_and_says_what_it_waits_for(machine: Machine) -> None:
-    machine.run("systemctl", "start", "ostler")
-    assert machine.show("StatusText") == f"active; not ready; resource {RESOURCE} is waiting"
+    await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
+    assert machine.show("ActiveState") == "active"
+    waiting = f"active; not ready; resource {RESOURCE} is waiting"
+    await eventually(lambda: machine.show("StatusText") == waiting, "the status line says what it waits for")
     assert {path.name for path in (machine.root / "var/lib/kubelet").iterdir()} >= {
         "device-plugins",
         "plugins_registry",
