@@ -127,7 +127,7 @@ class ClaimInterfaces(MovedInterfaces):
         for record in records:
             self.expect(record)
         found = await self._mover.in_thread(self._mover.work.load)
-        self._mover.out = dict(found.moves)
+        self._mover.out.update(found.moves)
         self._damaged = {uid: why for uid, why in found.unreadable.items() if uid in self._records}
         for uid, move in self._mover.out.items():
             if namespace_of(move.sandbox) is None:

@@ -121,7 +121,8 @@ class InterfaceMoves:
                 if uid in outdated:
                     self.journal.remove(uid)
             except FileError as error:
-                stuck.append(f"containers of claim {uid} may start before its interfaces are there: {error}")
+                left = f"what an earlier agent left of the interfaces of claim {uid}"
+                stuck.append(f"{left} still lets its containers start: {error}")
         self._pins.keep_only({*moves, *found.unreadable})
         return FoundMoves(moves, found.unreadable, tuple(stuck))
 

@@ -10,7 +10,6 @@ import struct
 from node.interfaces.links import EXT_MASK, GETLINK, LINK, NEWLINK, NUMBER
 from node.interfaces.model import VfSettings
 from node.netlink import Netlink, attribute, attribute_list, attributes
-from node.values import Value, value
 
 _WITH_FUNCTIONS = 1
 _VFINFO_LIST, _VF_INFO = 22, 1
@@ -23,19 +22,10 @@ _UNKNOWN = 0xFFFFFFFF
 """The kernel's value of a setting that the driver does not know."""
 
 
-@value
-class FunctionState(Value):
-    """What a virtual function has at its physical one; None for what the driver does not know."""
+def function_state(netlink: Netlink, physical: int, number: int) -> VfSettings | None:
+    """What the virtual function has at the link of its physical one; None if it is not there.
 
-    hardware_address: str = ""
-    vlan: int | None = None
-    vlan_qos: int | None = None
-    trust: bool | None = None
-    spoof_check: bool | None = None
-
-
-def function_state(netlink: Netlink, physical: int, number: int) -> FunctionState | None:
-    """The state of the virtual function at the link of its physical one; None if it is not there.
+    A setting that the driver does not know is None.
 
     Raises NetlinkError.
     """
@@ -49,9 +39,9 @@ def function_state(netlink: Netlink, physical: int, number: int) -> FunctionStat
     return None
 
 
-def _state(found: dict[int, bytes]) -> FunctionState:
+def _state(found: dict[int, bytes]) -> VfSettings:
     vlan = _VLAN.unpack_from(found[_VF_VLAN]) if _VF_VLAN in found else None
-    return FunctionState(
+    return VfSettings(
         hardware_address=_MAC.unpack_from(found[_VF_MAC])[1][:_MAC_BYTES].hex(":"),
         vlan=vlan[1] if vlan is not None else None,
         vlan_qos=vlan[2] if vlan is not None else None,
@@ -65,7 +55,7 @@ def _switch(raw: bytes | None) -> bool | None:
     return None if setting == _UNKNOWN else bool(setting)
 
 
-def changed_by(wanted: VfSettings, state: FunctionState) -> VfSettings:
+def changed_by(wanted: VfSettings, state: VfSettings) -> VfSettings:
     """Of the function's present settings, those that ``wanted`` changes: what restores it afterwards."""
     vlan = wanted.vlan is not None or wanted.vlan_qos is not None
     return VfSettings(
@@ -77,7 +67,7 @@ def changed_by(wanted: VfSettings, state: FunctionState) -> VfSettings:
     )
 
 
-def set_function(netlink: Netlink, physical: int, number: int, wanted: VfSettings, state: FunctionState) -> bool:
+def set_function(netlink: Netlink, physical: int, number: int, wanted: VfSettings, state: VfSettings) -> bool:
     """Set what differs from ``state``, by one message; whether anything did. Raises NetlinkError."""
     content = b""
     if wanted.hardware_address and wanted.hardware_address != state.hardware_address:

@@ -212,7 +212,7 @@ def _set_function(move: Move, host: Side, wanted: VfSettings | None) -> None:
 
 def _function(
     interface: MovableInterface, number: int, host: Side, present: tuple[InterfaceLink, ...]
-) -> tuple[InterfaceLink, functions.FunctionState]:
+) -> tuple[InterfaceLink, VfSettings]:
     """The physical function's link, and what the virtual one has there; raises InterfaceError, NetlinkError."""
     physical = physical_of(interface, present)
     state = functions.function_state(host.route, physical.index, number)

@@ -66,8 +66,8 @@ async def test_a_guard_that_cannot_be_removed_at_the_start_is_reported_and_no_mo
     guard.mkdir(parents=True)
     await place.agent()
     (text,) = place.node.events.of("ClaimRecoveryIncomplete")
-    began = f"containers of claim {guard.stem} may start before its interfaces are there: "
-    assert text.startswith(began)
+    left = f"what an earlier agent left of the interfaces of claim {guard.stem}"
+    assert text.startswith(f"{left} still lets its containers start: ")
     assert text.endswith(FIX)
     assert NIC1 in place.interfaces.places()
     await place.interfaces.stop(sandbox)

@@ -50,14 +50,14 @@ TWO = listed(
 
 def test_the_settings_of_a_function_are_read_at_the_physical_one() -> None:
     netlink = PlayedNetlink({(18, ASKED): [TWO]})
-    assert functions.function_state(netlink, 7, 1) == functions.FunctionState(
+    assert functions.function_state(netlink, 7, 1) == VfSettings(
         "02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=None, spoof_check=True
     )
     assert functions.function_state(netlink, 7, 2) is None
 
 
 def test_what_restores_a_function_is_what_the_claim_changes() -> None:
-    state = functions.FunctionState("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
+    state = VfSettings("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
     assert functions.changed_by(VfSettings(), state) == VfSettings()
     assert functions.changed_by(VfSettings("02:00:00:00:00:bb", vlan=5, trust=True), state) == VfSettings(
         "02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False
@@ -75,7 +75,7 @@ def test_what_restores_a_function_is_what_the_claim_changes() -> None:
     ],
 )
 def test_a_setting_is_one_message_to_the_physical_function(wanted: VfSettings, content: str) -> None:
-    state = functions.FunctionState("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
+    state = VfSettings("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
     netlink = PlayedNetlink()
     assert functions.set_function(netlink, 7, 1, wanted, state)
     info = (4 + len(content) // 2).to_bytes(2, "little").hex() + "0100" + content
@@ -84,7 +84,7 @@ def test_a_setting_is_one_message_to_the_physical_function(wanted: VfSettings, c
 
 
 def test_nothing_is_sent_for_settings_that_are_so_already() -> None:
-    state = functions.FunctionState("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
+    state = VfSettings("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
     wanted = VfSettings("02:00:00:00:00:aa", vlan=100, vlan_qos=3, trust=False, spoof_check=True)
     netlink = PlayedNetlink()
     assert not functions.set_function(netlink, 7, 1, wanted, state)
@@ -145,7 +145,7 @@ def test_a_functions_settings_are_set_before_it_moves_and_restored(node: Node, h
     # The function takes the address that the physical one gives it.
     assert node.attach(interface, setup).hardware_address == "02:00:00:00:00:bb"
     assert node.steps.index("function") < node.steps.index("move")
-    assert functions.FunctionState("02:00:00:00:00:bb", 100, 2, True, False) == functions._state(hardware.function)
+    assert VfSettings("02:00:00:00:00:bb", 100, 2, True, False) == functions._state(hardware.function)
     assert node.detach(interface, setup)
     assert hardware.function == before
     assert node.look(interface) == setup
