@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from driver.interfaces.journal import make_folder, remove_file
+from driver.interfaces.journal import remove_file, write_below
 from node.edits.model import MountEdit, NodeEdit
-from node.files import WriteFailed, write_whole
+from node.files import write_whole
 from node.interfaces.model import AttachedInterface
 
 IN_CONTAINER = "/var/run/ostler/interfaces"
@@ -72,13 +72,7 @@ class Guards:
         """Let the claim's containers start; raises WriteFailed or OSError."""
         data = json.dumps({"interfaces": [_shown(each) for each in interfaces]}, indent=2).encode() + b"\n"
         path = self.path(uid)
-        try:
-            write_whole(path, data, _MODE, durable=False, sweep=False)
-        except WriteFailed as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            make_folder(self.folder)
-            write_whole(path, data, _MODE, durable=False, sweep=False)
+        write_below(self.folder, lambda: write_whole(path, data, _MODE, durable=False, sweep=False))
         with suppress(FileExistsError):
             os.mkfifo(self.gate(uid), 0o600)
 

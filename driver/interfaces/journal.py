@@ -9,6 +9,7 @@ nothing.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 from driver.claims.model import ClaimReference
@@ -84,13 +85,7 @@ class InterfaceJournal:
     def write(self, move: ClaimMove) -> None:
         """Write the move; raises WriteFailed."""
         path, data = self.path(move.claim.uid), to_data(move)
-        try:
-            write_record(path, SCHEMA, data, durable=False, sweep=False)
-        except WriteFailed as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                raise
-            make_folder(self.folder)
-            write_record(path, SCHEMA, data, durable=False, sweep=False)
+        write_below(self.folder, lambda: write_record(path, SCHEMA, data, durable=False, sweep=False))
 
     def remove(self, uid: str) -> None:
         """Forget the claim's move; it may be forgotten already. Raises WriteFailed."""
@@ -113,8 +108,18 @@ class InterfaceJournal:
         return move
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder and those above it; raises WriteFailed."""
+def write_below(folder: Path, write: Callable[[], object]) -> None:
+    """Write, after making the folder if it is missing; raises WriteFailed."""
+    try:
+        write()
+    except WriteFailed as error:
+        if not isinstance(error.__cause__, FileNotFoundError):
+            raise
+        _make_folder(folder)
+        write()
+
+
+def _make_folder(folder: Path) -> None:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
