@@ -93,16 +93,21 @@ class ClaimPreparer(Protocol):
 class InterfaceReporter(Protocol):
     """Reports where the interfaces of prepared claims are; its methods never raise."""
 
-    async def attached(
+    def describe(
         self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None
-    ) -> None:
-        """The claim's interfaces are in its pod, all of them; also those that an earlier process moved.
+    ) -> str:
+        """Write the interfaces into the metadata files of the claim's containers; why that failed, empty if it did not.
 
-        ``metadata``: that of the claim's record. Await it before the runtime creates containers: the metadata files
-        that they read have the interfaces then.
+        ``metadata``: that of the claim's record. Blocking; called in a worker thread, before containers may start.
         """
 
-    async def detached(self, claim: ClaimReference, problem: str = "") -> None:
+    def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], undescribed: str = "") -> None:
+        """The claim's interfaces are in its pod, all of them; also those that an earlier process moved.
+
+        ``undescribed``: what ``describe`` returned.
+        """
+
+    def detached(self, claim: ClaimReference, problem: str = "") -> None:
         """None of the claim's interfaces is in its pod; ``problem``: why they could not be moved, empty if they are
         back on the node or not moved yet.
         """

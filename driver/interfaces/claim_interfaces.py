@@ -190,17 +190,13 @@ class ClaimInterfaces(MovedInterfaces):
     async def run(self, sandbox: Sandbox) -> None:
         """See ``PodSandboxes``; raises SandboxRefused."""
         until = self._monotonic() + self._pace.deadline
-        records = _of_pod(self._records.values(), sandbox, await self._kubelet_pods())
-        if not records:
+        # The pod's own claims need not wait until the kubelet's record is read.
+        tasks = self._begin(sandbox, _of_pod(self._records.values(), sandbox, {}))
+        pods = await self._kubelet_pods()
+        passed_on = _of_pod(self._records.values(), sandbox, pods)
+        tasks |= self._begin(sandbox, [each for each in passed_on if each.claim.uid not in tasks])
+        if not tasks:
             return
-        if sandbox.host_network or not sandbox.netns:
-            raise SandboxRefused(_on_host_network(sandbox, records[0]))
-        tasks = {
-            record.claim.uid: self._tasks.begin(
-                self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}"
-            )
-            for record in records
-        }
         done, late = await asyncio.wait(tasks.values(), timeout=max(0.0, until - self._monotonic()))
         failures = _failures(done)
         if failures:
@@ -213,6 +209,17 @@ class ClaimInterfaces(MovedInterfaces):
             if task in late:
                 log.warning("the interfaces of a pod arrive late", extra={"pod": sandbox.pod, "claim": uid})
                 self._tasks.begin(self._arrived(uid, sandbox))
+
+    def _begin(self, sandbox: Sandbox, records: Sequence[ClaimRecord]) -> dict[str, asyncio.Task[None]]:
+        """Begin to move the interfaces of these claims; the tasks by the claim's UID. Raises SandboxRefused."""
+        if records and (sandbox.host_network or not sandbox.netns):
+            raise SandboxRefused(_on_host_network(sandbox, records[0]))
+        return {
+            record.claim.uid: self._tasks.begin(
+                self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}"
+            )
+            for record in records
+        }
 
     async def stop(self, sandbox: Sandbox) -> None:
         """See ``PodSandboxes``; raises InterfaceError for what cannot be taken back now, and tries again later."""
@@ -309,9 +316,7 @@ class ClaimInterfaces(MovedInterfaces):
                 await self._mover.bring_home(before)
                 before = None
             try:
-                if before is None or not before.attached:
-                    before = await self._mover.move(record, sandbox, before)
-                await self._mover.let_start(before, record.metadata)
+                await self._mover.bring_in(record, sandbox, before)
             except MoveFailed:
                 if uid in self._mover.out:
                     self._again(uid, None)

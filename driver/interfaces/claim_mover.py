@@ -87,54 +87,64 @@ class ClaimMover:
         """End the threads once they have finished their work."""
         await asyncio.to_thread(self._threads.shutdown)
 
-    async def move(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> ClaimMove:
-        """Move the claim's interfaces; raises MoveFailed. Call it with the claim locked."""
-        began, interfaces = self._monotonic(), interfaces_of(record)
+    async def bring_in(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> None:
+        """Move the claim's interfaces, then let its containers start; raises MoveFailed. Call it with the claim locked.
+
+        ``begun``: the move that is on record, perhaps completed. All that a pod waits for happens in one worker thread:
+        on a busy node each change of threads costs as much as the rest of what is done here.
+        """
+        began = self._monotonic()
         try:
-            move: ClaimMove = await self.in_thread(self.work.move, record.claim, sandbox, interfaces, begun)
+            move, undescribed = await self.in_thread(self._bring_in, record, sandbox, begun)
         except MoveFailed as error:
             self._observer.moved("failed", self._monotonic() - began)
-            await self._failed(record.claim, sandbox, error)
+            self._failed(record.claim, sandbox, error)
             raise
-        seconds = self._monotonic() - began
-        self._observer.moved("ok", seconds)
+        if begun is None or not begun.attached:
+            seconds = self._monotonic() - began
+            self._observer.moved("ok", seconds)
+            names = [each.name for each in move.attached]
+            shown = {"claim": str(record.claim), "pod": sandbox.pod, "interfaces": names, "seconds": round(seconds, 3)}
+            log.info("the interfaces of a claim are in its pod", extra=shown)
         self.out[record.claim.uid] = move
-        names = [each.name for each in move.attached]
-        shown = {"claim": str(record.claim), "pod": sandbox.pod, "interfaces": names, "seconds": round(seconds, 3)}
-        log.info("the interfaces of a claim are in its pod", extra=shown)
-        return move
-
-    async def let_start(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
-        """Report the interfaces, then let the claim's containers start; raises MoveFailed."""
-        await self.report_moved(move, metadata)
-        try:
-            await self.in_thread(self.work.guard, move)
-        except MoveFailed as error:
-            await self._failed(move.claim, move.sandbox, error)
-            raise
+        self._report_moved(move, undescribed)
         self.settle(move.claim.uid)
 
+    def _bring_in(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> tuple[ClaimMove, str]:
+        """The move, and why the containers' metadata files lack the interfaces; blocking. Raises MoveFailed."""
+        if begun is not None and begun.attached:
+            move = begun
+        else:
+            move = self.work.move(record.claim, sandbox, interfaces_of(record), begun)
+        undescribed = self._reporter.describe(move.claim, move.attached, record.metadata)
+        self.work.guard(move)
+        return move, undescribed
+
     async def report_moved(self, move: ClaimMove, metadata: ClaimMetadata | None) -> None:
-        """Report interfaces that are in their pod; ``metadata``: of the claim's record."""
-        await self._reporter.attached(move.claim, move.attached, metadata)
+        """Report interfaces that an earlier process moved; ``metadata``: of the claim's record."""
+        undescribed = await self.in_thread(self._reporter.describe, move.claim, move.attached, metadata)
+        self._report_moved(move, undescribed)
+
+    def _report_moved(self, move: ClaimMove, undescribed: str) -> None:
+        self._reporter.attached(move.claim, move.attached, undescribed)
         if self._links is not None:
             for each in move.attached:
                 self._links.watch(each.device, Path(move.sandbox.netns))
 
-    async def _report_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
-        await self._reporter.detached(claim, problem)
+    def _report_not_moved(self, claim: ClaimReference, devices: Iterable[str], problem: str = "") -> None:
+        self._reporter.detached(claim, problem)
         if self._links is not None:
             for device in devices:
                 self._links.forget(device)
 
-    async def _failed(self, claim: ClaimReference, sandbox: Sandbox, error: MoveFailed) -> None:
+    def _failed(self, claim: ClaimReference, sandbox: Sandbox, error: MoveFailed) -> None:
         """Note and report a move that failed and was undone, as far as that was possible."""
         before = self.out.pop(claim.uid, None)
         if error.left is not None:
             self.out[claim.uid] = replace(error.left, attached=())
         if self._is_new(claim.uid, str(error)):
             self.tell("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
-        await self._report_not_moved(claim, before.devices if before is not None else (), str(error))
+        self._report_not_moved(claim, before.devices if before is not None else (), str(error))
 
     async def take_back(self, move: ClaimMove) -> None:
         """Take the claim's interfaces back; raises InterfaceError. Call it with the claim locked."""
@@ -161,7 +171,7 @@ class ClaimMover:
             log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
         self.out.pop(uid, None)
         self.settle(uid)
-        await self._report_not_moved(move.claim, move.devices)
+        self._report_not_moved(move.claim, move.devices)
 
     async def bring_home(self, move: ClaimMove) -> None:
         """Take the claim's interfaces back, and wait for those that a vanished namespace has yet to give back."""

@@ -1,11 +1,10 @@
 """Reports where the interfaces of claims are: to the containers by metadata files, to everybody by the claims' status.
 
-The files come first, because the runtime creates containers as soon as ``attached`` returns.
+The files come first, because containers read them as soon as they start; the status can follow.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 
 from driver.claims.claim_status import ClaimStatusWriter
@@ -21,7 +20,7 @@ log = logging.getLogger("ostler.claims")
 
 
 class InterfaceReports:
-    """An ``InterfaceReporter``; for the event loop only."""
+    """An ``InterfaceReporter``; for the event loop only, but for ``describe``."""
 
     def __init__(
         self, files: MetadataFiles, status: ClaimStatusWriter, *, events: EventSink, observer: ClaimObserver
@@ -31,20 +30,25 @@ class InterfaceReports:
         self._events = events
         self._observer = observer
 
-    async def attached(
+    def describe(
         self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None
-    ) -> None:
+    ) -> str:
         """See ``InterfaceReporter``."""
         if metadata is not None and metadata.concern({interface.device for interface in interfaces}):
             try:
-                await asyncio.to_thread(self._files.set_networks, claim, metadata, networks_of(interfaces))
+                self._files.set_networks(claim, metadata, networks_of(interfaces))
             except Unavailable as error:
-                self._observer.metadata_failed()
-                text = f"metadata files of claim {claim}: they lack the interfaces in the pod: {error}"
-                log.warning(text, extra={"reason": "ClaimMetadataFailed"})
-                self._events.emit(EventType.WARNING, "ClaimMetadataFailed", text)
+                return f"metadata files of claim {claim}: they lack the interfaces in the pod: {error}"
+        return ""
+
+    def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], undescribed: str = "") -> None:
+        """See ``InterfaceReporter``."""
+        if undescribed:
+            self._observer.metadata_failed()
+            log.warning(undescribed, extra={"reason": "ClaimMetadataFailed"})
+            self._events.emit(EventType.WARNING, "ClaimMetadataFailed", undescribed)
         self._status.attached(claim, interfaces)
 
-    async def detached(self, claim: ClaimReference, problem: str = "") -> None:
+    def detached(self, claim: ClaimReference, problem: str = "") -> None:
         """See ``InterfaceReporter``."""
         self._status.detached(claim, problem)

@@ -1,8 +1,9 @@
 """A network namespace other than the process's: opened by path, entered by one thread at a time.
 
 ``setns`` changes the namespace of one thread only, and a thread of a pool would carry it to whoever uses it next. So
-everything that must happen inside runs in a thread of its own that ends afterwards. Sockets keep the namespace in which
-they were made: a netlink socket that was opened inside serves from any thread.
+everything that must happen inside runs in a thread of its own that ends afterwards, unless the calling thread is there
+already: a pod waits for each change of threads. Sockets keep the namespace in which they were made: a netlink socket
+that was opened inside serves from any thread.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from node.netlink import NetlinkSocket
 
 _Result = TypeVar("_Result")
 
+_HERE = Path("/proc/thread-self/ns/net")
 _CLONE_NEWNET = 0x40000000
 _GET_TYPE = 0xB703
 """NS_GET_NSTYPE of linux/nsfs.h."""
@@ -47,7 +49,8 @@ class NetworkNamespace:
         if not _is_network_namespace(self._descriptor):
             os.close(self._descriptor)
             raise FileNotFoundError(errno.ENOENT, "no network namespace is mounted there", str(path))
-        self.inode = os.fstat(self._descriptor).st_ino
+        found = os.fstat(self._descriptor)
+        self.inode, self._device = found.st_ino, found.st_dev
         """Tells one namespace from another: a path may name a later one."""
 
     def fileno(self) -> int:
@@ -59,10 +62,13 @@ class NetworkNamespace:
         os.close(self._descriptor)
 
     def run(self, function: Callable[[], _Result]) -> _Result:
-        """What the function returns or raises, called in this namespace by a thread of its own.
+        """What the function returns or raises, called in this namespace.
 
         Raises InterfaceError if the namespace cannot be entered.
         """
+        here = _HERE.stat()
+        if (here.st_dev, here.st_ino) == (self._device, self.inode):
+            return function()
         outcome: list[_Result] = []
         failure: list[BaseException] = []
 

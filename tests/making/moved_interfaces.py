@@ -122,6 +122,7 @@ class InterfaceNode:
         self.node.with_options(guard_dir=root / "guards")
         self.mover = FakeMover()
         self.reports: list[tuple[str, str, tuple[str, ...] | str]] = []
+        self._described: set[str] = set()
         self.followed: dict[str, Path] = {}
         """By device, the namespace in which the link of its interface is followed."""
         self.pace = PACE
@@ -141,13 +142,18 @@ class InterfaceNode:
         )
         return await self.node.started(interfaces=self.interfaces, steps=dying)
 
-    async def attached(
+    def describe(
         self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None
-    ) -> None:
-        assert not self.guard(int(claim.uid.removeprefix("uid-"))).exists() or self.reports
+    ) -> str:
+        # An agent that is killed afterwards has described them, and only then written the guard.
+        assert claim.uid in self._described or not self.guard(int(claim.uid.removeprefix("uid-"))).exists()
+        self._described.add(claim.uid)
+        return ""
+
+    def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], undescribed: str = "") -> None:
         self.reports.append(("attached", claim.uid, tuple(each.device for each in interfaces)))
 
-    async def detached(self, claim: ClaimReference, problem: str = "") -> None:
+    def detached(self, claim: ClaimReference, problem: str = "") -> None:
         self.reports.append(("detached", claim.uid, problem))
 
     def watch(self, device: str, netns: Path) -> None:

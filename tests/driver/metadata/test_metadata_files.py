@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -54,7 +55,8 @@ async def attach(
     status = ClaimStatusWriter(DRIVER, NoApi(), events=node.events)
     reports = InterfaceReports(node.metadata_files(), status, events=node.events, observer=observer or ClaimObserver())
     metadata = {record.claim: record.metadata for record in service.records()}.get(reference())
-    await reports.attached(reference(), interfaces, metadata)
+    undescribed = await asyncio.to_thread(reports.describe, reference(), interfaces, metadata)
+    reports.attached(reference(), interfaces, undescribed)
 
 
 class NoApi:
