@@ -6,7 +6,6 @@ to a standby the bound is that of the hand-over. A second signal ends it at once
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import faulthandler
 import logging
@@ -16,6 +15,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from node.inventory.source import Source
 from node.lock import LockError
@@ -30,6 +30,9 @@ from ostler.config.errors import Note, NoteKind, ReloadFailed
 from ostler.config.load import Loaded
 from ostler.config.settings import Settings
 from ostler.logs import configure
+
+if TYPE_CHECKING:
+    import argparse
 
 log = logging.getLogger("ostler.agent")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ostler.cli.main import Command
+    from ostler.cli.command_line import Command
 
 
 def add_subcommands(parser: argparse.ArgumentParser, command: str, summaries: Mapping[str, str]) -> None:

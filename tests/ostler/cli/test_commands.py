@@ -14,7 +14,8 @@ import yaml
 
 from node.inventory.recordings.document import load
 from ostler import __version__
-from ostler.cli.main import COMMANDS, main
+from ostler.cli.command_line import COMMANDS
+from ostler.cli.main import main
 from sandbox.nodes import path
 
 RECORDED = str(path("l4-2"))

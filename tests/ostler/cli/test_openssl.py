@@ -13,7 +13,7 @@ from sandbox.nodes import path
 
 PLAIN = """
 import sys
-from ostler.cli.main import left_out
+from ostler.cli.imports import left_out
 with left_out():
     import asyncio, hashlib
 assert not {"ssl", "_ssl", "_hashlib"} & sys.modules.keys(), "loaded all the same"
@@ -25,7 +25,7 @@ print(hmac.digest(b"key", b"ostler", "sha256").hex())
 """
 LOADED = """
 import ssl
-from ostler.cli.main import left_out
+from ostler.cli.imports import left_out
 with left_out():
     import asyncio
 import asyncio.sslproto

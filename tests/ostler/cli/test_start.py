@@ -1,0 +1,101 @@
+"""What an agent's start leaves out: argparse for a plain line, and modules that libraries import and nobody uses."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ostler.cli.options import add_settings, given_flags, plain_settings
+
+PLAIN: tuple[list[str], ...] = (
+    ["--node-name", "n1"],
+    ["--node-name=n1", "--http", "off"],
+    ["--http", "off", "--http=127.0.0.1:0"],
+    ["--config", "/etc/a.yaml", "--log-level", ""],
+    ["--config=a=b", "--instance="],
+    [],
+)
+OTHERS = (
+    ["--help"],
+    ["-h"],
+    ["--node-name"],
+    ["--node-name", "-n1"],
+    ["--node-nam", "n1"],
+    ["--unknown", "1"],
+    ["word"],
+    ["--"],
+    ["--http", "off", "--version"],
+)
+DEFERRED = """
+import sys
+from ostler.cli.imports import left_out
+with left_out():
+    from protos.deviceplugin.v1beta1 import api_pb2
+    import grpc.aio
+left = {"google.protobuf.internal.python_message", "google.protobuf.text_format", "typing_extensions"}
+assert not left & sys.modules.keys(), left & sys.modules.keys()
+request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["a"])])
+assert api_pb2.AllocateRequest.FromString(request.SerializeToString()) == request
+"""
+LATER = """
+from google.protobuf.internal import builder, python_message
+assert builder.python_message is not python_message, "it was left out"
+assert builder.python_message.GeneratedProtocolMessageType is python_message.GeneratedProtocolMessageType
+from google.protobuf import text_format
+assert "devices_ids" in text_format.MessageToString(request)
+import typing_extensions
+assert typing_extensions.override
+"""
+TAKEN = """
+import sys, threading
+from ostler.cli.imports import DeferredModule
+stand_in = DeferredModule("typing_extensions", {"Self": 1})
+sys.modules["typing_extensions"] = stand_in
+assert stand_in.Self == 1
+assert not hasattr(stand_in, "__path__")
+assert sys.modules["typing_extensions"] is stand_in
+threads = [threading.Thread(target=lambda: found.append(stand_in.override)) for _ in range(8)]
+found = []
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+import typing_extensions
+assert found == [typing_extensions.override] * 8
+try:
+    stand_in.no_such_name
+except AttributeError as error:
+    assert "no_such_name" in str(error)
+else:
+    raise AssertionError
+"""
+
+
+@pytest.mark.parametrize("words", PLAIN, ids=" ".join)
+def test_a_plain_line_is_read_as_argparse_reads_it(words: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    add_settings(parser)
+    expected, found = parser.parse_args(words), plain_settings(words)
+    assert found is not None
+    assert found.config == expected.config
+    assert given_flags(found) == given_flags(expected)
+
+
+@pytest.mark.parametrize("words", OTHERS, ids=" ".join)
+def test_any_other_line_is_left_to_argparse(words: list[str]) -> None:
+    assert plain_settings(words) is None
+
+
+@pytest.mark.parametrize("code", [DEFERRED + LATER, TAKEN], ids=["deferred", "taken"])
+def test_modules_that_are_left_out_can_be_had_afterwards(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_line_that_argparse_refuses_says_why(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "ostler", "run", "--state-dir", str(tmp_path), "--no-such-flag"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "unrecognized arguments: --no-such-flag" in done.stderr
