@@ -15,6 +15,11 @@ from scheduling.cells.scheduler import CellScheduler
 from tests.making.extender_cluster import ClusterApi, Object
 from tests.waiting import until
 
+GROUP = "hivedscheduler.microsoft.com"
+NUMBERS, ALLOCATED = f"{GROUP}/pod-leaf-cell-isolation", "ostler.dev/pod-allocated-devices"
+"""Annotations in which the agent of a node says which devices the kubelet has given a pod: numbers, and ids."""
+PAIR = "G-NODE.G-QUAD.G-PAIR"
+"""A pair of devices as a virtual cluster names it."""
 NODE_OF_8: Object = {
     "cellTypes": {
         "G-PAIR": {"childCellType": "G", "childCellNumber": 2},
@@ -32,6 +37,15 @@ def cells(nodes: int = 2, **owners: int) -> Object:
         for name, n in (owners or {"A": nodes}).items()
     }
     return {"physicalCluster": {**NODE_OF_8, "physicalCells": physical}, "virtualClusters": shares}
+
+
+def owning(nodes: int, **owned: tuple[str, int]) -> Object:
+    """The same, with virtual clusters that own so many cells of a type each."""
+    body = cells(nodes)
+    body["virtualClusters"] = {
+        name: {"virtualCells": [{"cellType": kind, "cellNumber": number}]} for name, (kind, number) in owned.items()
+    }
+    return body
 
 
 def gang(name: str, pods: int, leaves: int = 8) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from driver.nri.sandboxes import Sandbox
 from node.clocks import SYSTEM
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
 from node.rules import Doors, Rule
-from tests.making.claim_service import Killed, Node, claim, result
+from tests.making.claim_service import Killed, Node, claim, reference, result
 from tests.making.devices import nic
 
 MOVING = Rule("example.com/nic", door=Doors.DRA, moves_interface=True)
@@ -141,6 +141,13 @@ class InterfaceNode:
             pace=self.pace,
         )
         return await self.node.started(interfaces=self.interfaces, steps=dying)
+
+    async def prepared(self, *devices: str) -> ClaimService:
+        """An agent that has prepared the first claim, for these NICs or the first."""
+        self.put(1, *(devices or (NIC1,)))
+        service = await self.agent()
+        await service.prepare(reference())
+        return service
 
     def describe(
         self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None

@@ -10,6 +10,8 @@ from plugin.preferred import PlacementMap
 from plugin.records import ContainerSizes, PodRecord, RecordBook
 
 GPU = "nvidia.com/gpu"
+ALL = [f"g{number}" for number in range(8)]
+"""The ids of eight GPUs."""
 
 
 def numbered(count: int) -> dict[str, OfferedDevice]:

@@ -14,7 +14,8 @@ from driver.parameters.errors import ParameterError
 from driver.parameters.interface import FIELDS as INTERFACE_FIELDS
 from driver.parameters.interface_fields import FEATURES, OF_NODES, SHORT_NAMES, SYSCTLS
 from tests.deploy.chart.rendering import Document, Values, refusal, render
-from tests.driver.parameters.test_interface import BEYOND, MISTAKES
+from tests.driver.parameters.test_interface import BEYOND
+from tests.driver.parameters.test_interface_mistakes import MISTAKES
 from tests.making.policies import Admission
 
 pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm

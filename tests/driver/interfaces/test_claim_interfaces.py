@@ -9,36 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
 from driver.claims.kubelet import KubeletClaims
-from driver.claims.model import ClaimError, Unavailable
-from driver.claims.service import ClaimService
+from driver.claims.model import ClaimError
 from driver.interfaces.claim_mover import InterfacePace
-from driver.interfaces.moving import InterfaceStep
 from driver.interfaces.observers import InterfacePlace
 from driver.nri.sandboxes import Sandbox, SandboxRefused
-from node.interfaces.model import InterfaceError
 from node.values import replace
-from tests.making.claim_service import GPU0, DieAt, Killed, claim, reference, result
+from tests.making.claim_service import GPU0, claim, reference, result
 from tests.making.devices import nic
-from tests.making.moved_interfaces import NIC1, NIC2, DieAtInterface, InterfaceNode
-from tests.waiting import eventually
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> InterfaceNode:
-    return InterfaceNode(tmp_path)
-
-
-async def prepared(place: InterfaceNode, *devices: str) -> ClaimService:
-    place.put(1, *(devices or (NIC1,)))
-    service = await place.agent()
-    await service.prepare(reference())
-    return service
+from tests.making.moved_interfaces import NIC1, NIC2, InterfaceNode
 
 
 async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_end(place: InterfaceNode) -> None:
-    service = await prepared(place, NIC1, NIC2)
+    service = await place.prepared(NIC1, NIC2)
     assert place.is_home()
     sandbox = place.sandbox()
     await place.interfaces.run(sandbox)
@@ -58,7 +41,7 @@ async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_en
 
 
 async def test_the_guard_is_there_only_while_all_interfaces_are_in_the_pod(place: InterfaceNode) -> None:
-    await prepared(place, NIC1, NIC2)
+    await place.prepared(NIC1, NIC2)
     seen: list[bool] = []
     gate = place.guard().with_suffix(".gate")
     place.mover.before = lambda _: seen.extend((place.guard().exists(), gate.exists()))
@@ -83,20 +66,6 @@ async def test_the_guard_is_there_only_while_all_interfaces_are_in_the_pod(place
     assert not any(seen)
     assert not place.guard().exists()
     assert not gate.exists()
-
-
-@pytest.mark.parametrize("missing", [".gate", ".json"])
-async def test_half_a_guard_of_a_killed_process_is_completed(place: InterfaceNode, missing: str) -> None:
-    await prepared(place, NIC1)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    place.guard().with_suffix(missing).unlink()
-    await place.agent()
-    assert not place.guard().with_suffix(".gate").exists()
-    assert not place.guard().exists()
-    await place.interfaces.synchronize([sandbox])
-    assert place.guard().exists()
-    assert place.guard().with_suffix(".gate").is_fifo()
 
 
 async def test_every_request_of_the_claim_has_the_guard(place: InterfaceNode) -> None:
@@ -149,7 +118,7 @@ async def test_a_claim_without_interfaces_has_no_guard_and_pods_without_such_a_c
 async def test_an_interface_that_cannot_move_fails_the_sandbox_and_none_stays_in_it(
     place: InterfaceNode, call: str
 ) -> None:
-    await prepared(place, NIC1, NIC2)
+    await place.prepared(NIC1, NIC2)
     place.mover.faults[NIC2, call] = "interface eth2: the kernel said: Device or resource busy"
     with pytest.raises(SandboxRefused) as refused:
         await place.interfaces.run(place.sandbox())
@@ -163,7 +132,7 @@ async def test_an_interface_that_cannot_move_fails_the_sandbox_and_none_stays_in
 
 
 async def test_the_next_sandbox_of_the_pod_gets_them(place: InterfaceNode) -> None:
-    await prepared(place)
+    await place.prepared()
     place.mover.faults[NIC1, "attach"] = "busy"
     with pytest.raises(SandboxRefused):
         await place.interfaces.run(place.sandbox(1))
@@ -176,7 +145,7 @@ async def test_the_next_sandbox_of_the_pod_gets_them(place: InterfaceNode) -> No
 
 @pytest.mark.parametrize("gone", [True, False])
 async def test_a_sandbox_made_anew_takes_them_from_the_old_one(place: InterfaceNode, gone: bool) -> None:
-    await prepared(place)
+    await place.prepared()
     old, new = place.sandbox(1), place.sandbox(2)
     await place.interfaces.run(old)
     if gone:
@@ -201,7 +170,7 @@ async def test_several_claims_of_a_pod_move_together_or_not_at_all(place: Interf
 
 
 async def test_a_pod_on_the_nodes_network_is_refused(place: InterfaceNode) -> None:
-    await prepared(place)
+    await place.prepared()
     with pytest.raises(SandboxRefused) as refused:
         await place.interfaces.run(Sandbox("sandbox-1", "pod-1", "default", "pod-1", host_network=True))
     assert str(refused.value) == (
@@ -224,7 +193,7 @@ async def test_a_claim_for_several_pods_is_refused_when_it_is_prepared(place: In
 
 async def test_a_second_pod_of_the_claim_waits_for_the_end_of_the_first(place: InterfaceNode) -> None:
     """The kubelet gives a prepared claim to the next pod without a call to us; its record shows it."""
-    await prepared(place)
+    await place.prepared()
     first, second = place.sandbox(1), place.sandbox(2, pod="pod-2")
     await place.interfaces.run(first)
     place.node.kubelet_knows(1, users=("pod-1", "pod-2"))
@@ -240,126 +209,8 @@ async def test_a_second_pod_of_the_claim_waits_for_the_end_of_the_first(place: I
     assert place.mover.place(NIC1) == third.netns
 
 
-async def test_a_slow_move_goes_on_and_the_guard_holds_the_containers_back(place: InterfaceNode) -> None:
-    place.pace = replace(place.pace, deadline=0.01)
-    await prepared(place)
-    place.mover.gate = threading.Event()
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    assert not place.guard().exists()
-    place.mover.gate.set()
-    await eventually(place.guard().exists)
-    assert place.mover.place(NIC1) == sandbox.netns
-
-
-async def test_a_slow_move_into_a_sandbox_that_ends_meanwhile_is_taken_back(place: InterfaceNode) -> None:
-    place.pace = replace(place.pace, deadline=0.01)
-    await prepared(place)
-    place.mover.gate = threading.Event()
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    await place.interfaces.stop(sandbox)
-    place.mover.gate.set()
-    await place.interfaces.close()
-    assert place.is_home()
-    assert not place.guard().exists()
-
-
-async def test_a_slow_move_that_fails_is_tried_again(place: InterfaceNode) -> None:
-    place.pace = replace(place.pace, deadline=0.01)
-    await prepared(place)
-    place.mover.gate, sandbox = threading.Event(), place.sandbox()
-    place.mover.faults[NIC1, "attach"] = "busy"
-    await place.interfaces.run(sandbox)
-    keeping = asyncio.create_task(place.interfaces.keep())
-    place.mover.gate.set()
-    failed = InterfacePlace("default/pod-1", "eth1", "claim default/claim-1: busy")
-    await eventually(lambda: place.interfaces.places().get(NIC1) == failed)
-    assert len(place.node.events.of("InterfaceNotMoved")) == 1
-    place.mover.faults.clear()
-    await eventually(place.guard().exists)
-    await eventually(lambda: place.interfaces.places() == {NIC1: InterfacePlace("default/pod-1", "eth1")})
-    keeping.cancel()
-
-
-async def test_release_takes_back_what_the_runtime_did_not_tell_of(place: InterfaceNode) -> None:
-    service = await prepared(place)
-    await place.interfaces.run(place.sandbox())
-    await service.unprepare(reference())
-    assert place.is_home()
-    assert not place.guard().exists()
-    assert service.ledger.all == ()
-
-
-async def test_a_claim_keeps_its_device_while_the_interface_cannot_be_taken_back(place: InterfaceNode) -> None:
-    service = await prepared(place)
-    await place.interfaces.run(place.sandbox())
-    place.mover.faults[NIC1, "detach"] = "interface eth1: the kernel said: Operation not permitted"
-    with pytest.raises(Unavailable) as refused:
-        await service.unprepare(reference())
-    assert str(refused.value) == (
-        "claim default/claim-1: interface eth1: the kernel said: Operation not permitted; it keeps its "
-        "devices until they are back, and the kubelet asks again"
-    )
-    assert [hold.device for hold in service.ledger.all] == [NIC1]
-    assert place.interfaces.places()[NIC1].problem.endswith("Operation not permitted")
-    place.mover.faults.clear()
-    await service.unprepare(reference())
-    assert place.is_home()
-    assert service.ledger.all == ()
-
-
-async def test_what_cannot_be_taken_back_when_the_sandbox_ends_is_tried_again(place: InterfaceNode) -> None:
-    await prepared(place)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    place.mover.faults[NIC1, "detach"] = "interface eth1: busy"
-    with pytest.raises(InterfaceError, match="interface eth1: busy"):
-        await place.interfaces.stop(sandbox)
-    assert not place.guard().exists()
-    assert len(place.node.events.of("InterfaceNotReturned")) == 1
-    keeping = asyncio.create_task(place.interfaces.keep())
-    place.mover.faults.clear()
-    await eventually(place.is_home)
-    keeping.cancel()
-
-
-async def test_an_interface_that_nobody_has_is_lost_after_a_while_and_the_claim_is_released(
-    place: InterfaceNode,
-) -> None:
-    service = await prepared(place)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    place.mover.returns = False
-    Path(sandbox.netns).unlink()
-    await service.unprepare(reference())
-    assert place.node.events.of("InterfaceLost") == [
-        (
-            f"claim default/claim-1: interface eth1 of device {NIC1}: not found on the node or in the pod; pod "
-            "default/pod-1 had it; check the device and its driver"
-        )
-    ]
-    assert place.journal == []
-    assert service.ledger.all == ()
-
-
-async def test_an_interface_that_the_kernel_gives_back_late_is_waited_for(place: InterfaceNode) -> None:
-    place.pace = replace(place.pace, missing=60.0)
-    service = await prepared(place)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    place.mover.returns = False
-    Path(sandbox.netns).unlink()
-    releasing = asyncio.create_task(service.unprepare(reference()))
-    await eventually(lambda: place.mover.calls.count(f"detach {NIC1}") > 1)
-    place.mover.returns = True
-    await releasing
-    assert place.is_home()
-    assert place.node.events.of("InterfaceLost") == []
-
-
 async def test_a_repeated_preparation_keeps_what_is_in_the_pod(place: InterfaceNode) -> None:
-    service = await prepared(place)
+    service = await place.prepared()
     answer = await service.prepare(reference())
     await place.interfaces.run(place.sandbox())
     record = service.records()[0]
@@ -367,171 +218,6 @@ async def test_a_repeated_preparation_keeps_what_is_in_the_pod(place: InterfaceN
     service.apply(place.node.view)
     assert await service.prepare(reference()) == answer
     assert service.records()[0] == record
-
-
-async def test_a_runtime_that_connects_late_has_its_sandboxes_served(place: InterfaceNode) -> None:
-    await prepared(place)
-    sandbox = place.sandbox()
-    ended = replace(place.sandbox(2), netns="")
-    await place.interfaces.synchronize([ended, sandbox])
-    assert place.mover.place(NIC1) == sandbox.netns
-    assert place.guard().exists()
-
-
-async def test_a_sandbox_that_ended_while_there_was_no_connection_gives_them_back(place: InterfaceNode) -> None:
-    await prepared(place)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    await place.interfaces.synchronize([replace(sandbox, netns="")])
-    assert place.is_home()
-
-
-async def test_a_sandbox_that_still_runs_keeps_them_untouched(place: InterfaceNode) -> None:
-    await prepared(place)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    calls = list(place.mover.calls)
-    await place.interfaces.synchronize([sandbox])
-    assert place.mover.calls == calls
-
-
-async def test_a_pod_whose_interface_fails_after_its_start_is_tried_again(place: InterfaceNode) -> None:
-    await prepared(place)
-    place.mover.faults[NIC1, "attach"] = "busy"
-    await place.interfaces.synchronize([place.sandbox()])
-    keeping = asyncio.create_task(place.interfaces.keep())
-    place.mover.faults.clear()
-    await eventually(place.guard().exists)
-    keeping.cancel()
-
-
-async def test_a_sandbox_that_vanished_unheard_does_not_keep_the_next_one_waiting(place: InterfaceNode) -> None:
-    await prepared(place)
-    place.mover.faults[NIC1, "attach"] = "busy"
-    old, new = place.sandbox(1), place.sandbox(2)
-    await place.interfaces.synchronize([old])
-    Path(old.netns).unlink()
-    place.mover.faults.clear()
-    await place.interfaces.synchronize([new])
-    assert place.mover.place(NIC1) == new.netns
-    assert place.guard().exists()
-
-
-@pytest.mark.parametrize("pod", ["pod-1", "pod-2"])
-async def test_a_sandbox_that_followed_another_unheard_gets_them(place: InterfaceNode, pod: str) -> None:
-    await prepared(place)
-    old, new = place.sandbox(1), place.sandbox(2, pod=pod)
-    await place.interfaces.run(old)
-    Path(old.netns).unlink()
-    place.node.kubelet_knows(1, users=(pod,))
-    await place.interfaces.synchronize([new])
-    assert place.mover.place(NIC1) == new.netns
-    assert place.guard().exists()
-
-
-async def test_an_attempt_for_an_old_sandbox_takes_nothing_from_the_new_one(place: InterfaceNode) -> None:
-    await prepared(place)
-    place.mover.faults[NIC1, "attach"] = "busy"
-    old, new = place.sandbox(1), place.sandbox(2)
-    await place.interfaces.synchronize([old])
-    place.mover.faults.clear()
-    place.mover.gate = threading.Event()
-    starting = asyncio.create_task(place.interfaces.run(new))
-    await eventually(lambda: place.mover.calls[-1] == f"look {NIC1}")
-    again = asyncio.create_task(place.interfaces.retry())
-    await asyncio.sleep(0)
-    place.mover.gate.set()
-    await asyncio.gather(starting, again)
-    assert place.mover.place(NIC1) == new.netns
-    assert place.guard().exists()
-
-
-STEPS = [(step, times) for step in InterfaceStep for times in (1, 2)]
-
-
-@pytest.mark.parametrize("is_told", [True, False])
-@pytest.mark.parametrize(("step", "times"), STEPS)
-async def test_killed_between_any_two_steps_nothing_is_lost(
-    place: InterfaceNode, step: InterfaceStep, times: int, is_told: bool
-) -> None:
-    """``is_told``: whether the sandbox still runs when the next agent hears of it."""
-    place.put(1, NIC1, NIC2)
-    service = await place.agent(steps=DieAtInterface(step, times))
-    await service.prepare(reference())
-    sandbox = place.sandbox()
-    died = False
-    try:
-        await place.interfaces.run(sandbox)
-        await place.interfaces.stop(sandbox)
-    except Killed:
-        died = True
-    assert died is (times == 1 or step in (InterfaceStep.ATTACHED, InterfaceStep.DETACHED))
-    if not is_told:
-        Path(sandbox.netns).unlink()
-    service = await place.agent()
-    await place.interfaces.synchronize([sandbox] if is_told else [])
-    is_in = all(place.mover.place(each) == sandbox.netns for each in (NIC1, NIC2))
-    assert place.guard().exists() is is_in
-    if is_told:
-        assert is_in
-    else:
-        assert place.is_home()
-    await service.unprepare(reference())
-    assert place.is_home()
-    assert not place.guard().exists()
-    assert service.ledger.all == ()
-
-
-@pytest.mark.parametrize("step", [ClaimStep.TAKEN_BACK, ClaimStep.RELEASING, ClaimStep.FORGOTTEN])
-async def test_killed_while_the_claim_is_released_nothing_is_lost(place: InterfaceNode, step: ClaimStep) -> None:
-    place.put(1, NIC1)
-    service = await place.agent(dying=DieAt(step))
-    await service.prepare(reference())
-    await place.interfaces.run(place.sandbox())
-    with pytest.raises(Killed):
-        await service.unprepare(reference())
-    service = await place.agent()
-    await service.unprepare(reference())
-    assert place.is_home()
-    assert service.ledger.all == ()
-
-
-async def test_moves_of_an_earlier_boot_are_forgotten(place: InterfaceNode) -> None:
-    await prepared(place)
-    await place.interfaces.run(place.sandbox())
-    place.node.boot = "boot-2"
-    place.mover.places.clear()
-    calls = len(place.mover.calls)
-    await place.agent()
-    assert place.journal == []
-    assert not place.guard().exists()
-    assert place.interfaces.places() == {}
-    assert len(place.mover.calls) == calls
-
-
-@pytest.mark.parametrize("lives", [True, False])
-async def test_a_damaged_journal_is_set_aside_and_rebuilt_from_the_marks(place: InterfaceNode, lives: bool) -> None:
-    service = await prepared(place)
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    path = place.node.root / "state" / "interfaces" / "journal" / "uid-1.json"
-    path.write_bytes(path.read_bytes()[:-9])
-    service = await place.agent()
-    assert [each.name for each in path.parent.glob("*.damaged-*")] == ["uid-1.json.damaged-1"]
-    assert (
-        "is looked for by" in place.node.events.of("ClaimRecoveryIncomplete")[0]
-        or "are looked for by" in (place.node.events.of("ClaimRecoveryIncomplete")[0])
-    )
-    if lives:
-        await place.interfaces.synchronize([sandbox])
-        assert place.guard().exists()
-        assert place.mover.place(NIC1) == sandbox.netns
-    else:
-        Path(sandbox.netns).unlink()
-        await place.interfaces.synchronize([])
-    await service.unprepare(reference())
-    assert place.is_home()
-    assert place.mover.marks == {}
 
 
 async def test_fifty_pods_at_once(tmp_path: Path) -> None:
@@ -553,7 +239,7 @@ async def test_the_kubelets_record_on_a_disk_that_hangs_keeps_no_other_pod_from_
     place: InterfaceNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.pace = replace(place.pace, reading=0.01)
-    await prepared(place)
+    await place.prepared()
     gate = threading.Event()
 
     def hanging(_: Path) -> KubeletClaims:

@@ -11,7 +11,6 @@ from driver.claims.model import ClaimReference
 from driver.interfaces.journal import ClaimMove, InterfaceJournal, InterfaceMove
 from driver.nri.sandboxes import Sandbox, SandboxRefused
 from node.interfaces.model import HostSetup, InterfaceError, InterfaceSettings, MovableInterface
-from tests.making.claim_service import reference
 from tests.making.moved_interfaces import NIC1, InterfaceNode
 
 FIX = "check the state folder and its disk"
@@ -21,8 +20,7 @@ FIX = "check the state folder and its disk"
 async def place(tmp_path: Path) -> InterfaceNode:
     """A node with a prepared claim for one NIC."""
     made = InterfaceNode(tmp_path)
-    made.put(1, NIC1)
-    await (await made.agent()).prepare(reference())
+    await made.prepared(NIC1)
     return made
 
 

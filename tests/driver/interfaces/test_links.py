@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from driver.nri.sandboxes import SandboxRefused
-from tests.making.claim_service import reference
 from tests.making.moved_interfaces import NIC1, NIC2, InterfaceNode
 
 
@@ -15,8 +14,7 @@ from tests.making.moved_interfaces import NIC1, NIC2, InterfaceNode
 async def place(tmp_path: Path) -> InterfaceNode:
     """A node with a prepared claim for two NICs."""
     made = InterfaceNode(tmp_path)
-    made.put(1, NIC1, NIC2)
-    await (await made.agent()).prepare(reference())
+    await made.prepared(NIC1, NIC2)
     return made
 
 

@@ -5,16 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import random
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import yaml
 
-from kube.backoff import BackoffPolicy
-from kube.bodies import Json, JsonObject
-from kube.errors import ServerFault
+from kube.bodies import Json
 from ostler.extender.deciding import Decider
 from ostler.extender.mending import RecordMender
 from ostler.extender.metrics import ExtenderMetrics
@@ -23,32 +20,13 @@ from ostler.extender.published import PublishedDevices
 from ostler.extender.states import PodBinding
 from ostler.extender.tracking import CellTracker
 from ostler.extender.wire import FilterArguments, PodIdentity
-from ostler.extender.writing import StatusRecordWriter
 from scheduling.cells.configuration import read_configuration
 from scheduling.cells.pod import ANNOTATION_BIND_INFO, BindInfo
 from scheduling.cells.scheduler import CellScheduler
 from tests.making.cells import gpu, slice_of
-from tests.making.extender import RunningExtender, cells, extender
-from tests.making.extender_cluster import ClusterApi, Object, node, pod
+from tests.making.extender import ALLOCATED, NUMBERS, PAIR, gang, owning
+from tests.making.extender_cluster import Object, pod
 from tests.scheduling.cells.invariants import broken
-from tests.waiting import until
-
-GROUP = "hivedscheduler.microsoft.com"
-NUMBERS, ALLOCATED = f"{GROUP}/pod-leaf-cell-isolation", "ostler.dev/pod-allocated-devices"
-PAIR = "G-NODE.G-QUAD.G-PAIR"
-
-
-def owning(nodes: int, **owned: tuple[str, int]) -> Object:
-    """A configuration of nodes n0, n1, … in which each virtual cluster owns so many cells of a type."""
-    body = cells(nodes)
-    body["virtualClusters"] = {
-        name: {"virtualCells": [{"cellType": kind, "cellNumber": number}]} for name, (kind, number) in owned.items()
-    }
-    return body
-
-
-def gang(name: str, pods: int, leaves: int) -> dict[str, Any]:
-    return {"affinityGroup": {"name": name, "members": [{"podNumber": pods, "leafCellNumber": leaves}]}}
 
 
 class Cluster:
@@ -233,8 +211,7 @@ def test_a_pod_whose_devices_are_a_later_pods_waits_for_that_one(two: Cluster) -
     assert two.has("a") == (2, 3)
 
 
-def test_pods_of_a_gang_exchange_and_every_record_of_the_gang_is_written(tmp_path: Path) -> None:
-    del tmp_path
+def test_pods_of_a_gang_exchange_and_every_record_of_the_gang_is_written() -> None:
     made = Cluster(owning(1, A=("G-NODE", 1)))
     for number in range(3):
         assert made.place(pod(f"g-{number}", 2, spec=gang("g", 3, 2)))
@@ -372,101 +349,3 @@ def check_chance(seed: int, steps: int = 60) -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_books_follow_by_chance_and_a_restart_finds_the_same(seed: int) -> None:
     check_chance(seed)
-
-
-@pytest.fixture
-def api() -> Iterator[ClusterApi]:
-    with ClusterApi([node("n0")]) as made:
-        yield made
-
-
-def note(running: RunningExtender, name: str, numbers: str) -> None:
-    """Write what the agent of the node writes."""
-    body = running.api.get("Pod", name, "default")
-    assert body is not None
-    body["metadata"]["annotations"] |= {NUMBERS: numbers, ALLOCATED: numbers.replace(",", "-")}
-    running.add(body)
-
-
-def written(running: RunningExtender, name: str) -> Any:
-    body = running.api.get("Pod", name, "default")
-    assert body is not None
-    return yaml.safe_load(body["metadata"]["annotations"][ANNOTATION_BIND_INFO])["leafCellIsolation"]
-
-
-def test_the_process_writes_the_records_through_the_pods_status(api: ClusterApi, tmp_path: Path) -> None:
-    configuration = owning(1, A=(PAIR, 1), B=(PAIR, 1))
-    with extender(tmp_path, api, configuration) as running:
-        running.place(pod("a", 2), "n0")
-        running.place(pod("b", 2, vc="B"), "n0")
-        note(running, "a", "2,3")
-        note(running, "b", "0,1")
-        until(lambda: (written(running, "a"), written(running, "b")) == ([2, 3], [0, 1]), "both are written")
-        before = running.groups()
-        assert before["default/a"]["physicalPlacement"] == {"n0": [2, 3]}
-    with extender(tmp_path, api, configuration) as again:
-        assert again.groups() == before
-
-
-def test_a_replica_without_the_right_says_so_on_the_pod_and_goes_on(api: ClusterApi, tmp_path: Path) -> None:
-    with extender(tmp_path, api, owning(1, A=(PAIR, 1), B=(PAIR, 1))) as running:
-        running.place(pod("a", 2), "n0")
-        api.refusals["pods/a/status"] = (403, "no right to patch")
-        note(running, "a", "6,7")
-
-        def said() -> list[str]:
-            return [each["message"] for each in api.all("Event") if each["reason"] == "RecordNotWritten"]
-
-        until(said, "an event says so")
-        (message,) = said()
-        assert message.startswith("The extender cannot write where this pod is now: ")
-        assert "no right to patch" in message
-        assert message.endswith("; let its account patch pods/status, as the chart does")
-        assert running.groups()["default/a"]["physicalPlacement"] == {"n0": [6, 7]}
-        api.refusals.clear()
-        until(lambda: written(running, "a") == [6, 7], "it is written once it may be")
-
-
-class RefusingClient:
-    """Refuses each patch once, and keeps the others."""
-
-    def __init__(self, *errors: Exception) -> None:
-        self.errors = list(errors)
-        self.bodies: list[Json] = []
-
-    def patch(self, path: str, body: Json) -> JsonObject:
-        if self.errors:
-            raise self.errors.pop(0)
-        self.bodies.append(body)
-        return {}
-
-
-INFO = BindInfo("n0", (0, 1), "G-NODE", ())
-
-
-def test_the_newest_record_is_written_again_after_a_failure() -> None:
-    fault = ServerFault("PATCH", "/", 500, "", "etcd is gone")
-    client, metrics = RefusingClient(fault, RuntimeError("unexpected")), ExtenderMetrics()
-    warned: list[str] = []
-
-    class Reporter:
-        def warn(self, pod: PodIdentity, reason: str, message: str) -> None:
-            warned.append(message)
-
-    writer = StatusRecordWriter(
-        client,
-        Reporter(),
-        metrics,
-        may_act=lambda: True,
-        random=lambda: 0.0,
-        policy=BackoffPolicy(first=0.001, most=0.002, longest=0.01),
-    )
-    writer.write_later(PodIdentity("u", "ns", "a"), INFO)
-    writer.start()
-    until(lambda: metrics.written.counts["failed",] == 2, "two attempts failed")
-    # A fault of ours is not tried again; the next record is.
-    writer.write_later(PodIdentity("v", "ns", "b"), INFO)
-    until(lambda: client.bodies, "it is written")
-    assert client.bodies == [{"metadata": {"uid": "v", "annotations": {ANNOTATION_BIND_INFO: INFO.write()}}}]
-    writer.close()
-    assert warned == []
