@@ -6,7 +6,8 @@ measurable. What messages mean is in ``node.inventory.network.rtnetlink`` (what 
 fixed part that depends on the type, then attributes, everything padded to 4 bytes in the byte order of the machine.
 
 Invariants: a dump is complete or raises; a request is acknowledged by the kernel or raises; what cannot be parsed
-raises ``NetlinkError`` and never another error.
+raises ``NetlinkError`` and never another error. A pod can make its namespace's tables as long as it likes: what reads
+those uses ``stream``, which keeps one message at a time.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import socket
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from types import TracebackType
 from typing import Protocol
 
@@ -31,6 +33,7 @@ _REQUEST, _ACKNOWLEDGE, _DUMP, _INTERRUPTED = 0x1, 0x4, 0x300, 0x10
 REPLACE, EXCLUSIVE, CREATE = 0x100, 0x200, 0x400
 """Flags of a request that makes something: replace it if it exists, fail if it exists, make it if it does not."""
 _NOOP, _FAILED, _DONE, _OVERRUN = 1, 2, 3, 4
+_LAST = frozenset({_FAILED, _DONE, _OVERRUN})
 _RECEIVE = 1 << 18
 """Bytes per read; the kernel fills at most 32 KiB of it in a dump and sends one message per notification."""
 _ANCILLARY = socket.CMSG_SPACE(4)
@@ -39,9 +42,10 @@ _ATTEMPTS = 4
 _TIMEOUT = 10.0
 """Seconds for one response; the kernel responds at once unless it holds its lock for a reconfiguration."""
 _MEMBERSHIP_BITS = 32
-_SOL_NETLINK, _ALL_NAMESPACES, _CAP_ACK, _EXT_ACK = 270, 8, 10, 11
+_SOL_NETLINK, _ALL_NAMESPACES, _CAP_ACK, _EXT_ACK, _STRICT = 270, 8, 10, 11, 12
 """Socket options: notifications of other namespaces, each with the namespace's number as ancillary data of the same
-type; acknowledgements without the request's body, and with the kernel's own words about an error.
+type; acknowledgements without the request's body, and with the kernel's own words about an error; dumps that heed what
+their request asks for (NETLINK_GET_STRICT_CHK, Linux 4.20).
 """
 _EXTENDED, _MESSAGE = 0x200, 1
 """NLM_F_ACK_TLVS, and NLMSGERR_ATTR_MSG, the attribute with the kernel's words."""
@@ -60,10 +64,16 @@ class NetlinkError(Exception):
 
 
 class Netlink(Protocol):
-    """What is asked of the kernel over one socket; both raise NetlinkError."""
+    """What is asked of the kernel over one socket; all raise NetlinkError."""
 
     def dump(self, kind: int, request: bytes, asked: str) -> list[bytes]:
         """The payloads of everything that a request of this kind finds; ``asked`` names it in the error."""
+
+    def stream(self, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
+        """As ``dump``, one payload at a time; read it to its end before the next call.
+
+        A table that changes meanwhile is read again: then a payload may come again, and the later one is right.
+        """
 
     def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
         """Make a request that the kernel acknowledges; the payloads of its response, mostly none."""
@@ -74,7 +84,8 @@ class NetlinkSocket:
 
     ``groups`` is a bit mask of RTMGRP_* to be notified of (0: none); ``buffer`` asks for that many bytes of receive
     buffer, which the kernel doubles and limits. ``all_namespaces``: be notified by every namespace that has a number in
-    this one (needs CAP_NET_BROADCAST). Raises NetlinkError.
+    this one (needs CAP_NET_BROADCAST). ``strict``: the kernel filters dumps by what the request names, where it is new
+    enough; callers filter again. Raises NetlinkError.
     """
 
     def __init__(
@@ -84,6 +95,7 @@ class NetlinkSocket:
         buffer: int | None = None,
         protocol: int = socket.NETLINK_ROUTE,
         all_namespaces: bool = False,
+        strict: bool = False,
     ) -> None:
         try:
             self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, protocol)
@@ -92,6 +104,9 @@ class NetlinkSocket:
         try:
             for option in (_CAP_ACK, _EXT_ACK):
                 self._socket.setsockopt(_SOL_NETLINK, option, 1)
+            if strict:
+                with suppress(OSError):  # An old kernel ignores what a dump's request names.
+                    self._socket.setsockopt(_SOL_NETLINK, _STRICT, 1)
             if all_namespaces:
                 self._socket.setsockopt(_SOL_NETLINK, _ALL_NAMESPACES, 1)
             if buffer is not None:
@@ -102,6 +117,10 @@ class NetlinkSocket:
             raise _refused("binding a socket", error) from error
         self._socket.settimeout(0 if groups else _TIMEOUT)
         self._sequence = 0
+        self._consistent = True
+        """Whether the table that was dumped last did not change meanwhile."""
+        self._is_dumping = False
+        """Whether the kernel has more of a dump to say, whose reader may have left it after an error."""
 
     def fileno(self) -> int:
         """The descriptor to wait on."""
@@ -118,11 +137,18 @@ class NetlinkSocket:
         """
         payloads: list[bytes] = []
         for _ in range(_ATTEMPTS):
-            payloads, consistent = self._dump(kind, request, asked)
-            if consistent:
+            payloads = list(self._dump(kind, request, asked))
+            if self._consistent:
                 break
         # The tables change all the time: the last read is good enough, because a notification follows each change.
         return payloads
+
+    def stream(self, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
+        """See ``Netlink``; raises NetlinkError."""
+        for _ in range(_ATTEMPTS):
+            yield from self._dump(kind, request, asked)
+            if self._consistent:
+                return
 
     def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
         """Make a request that the kernel acknowledges; the payloads of its response, mostly none.
@@ -130,6 +156,7 @@ class NetlinkSocket:
         ``asked`` names it in the error, whose text has the kernel's own words where it says more than a number.
         Raises NetlinkError.
         """
+        self._finish()
         self._sequence += 1
         flags |= _REQUEST | _ACKNOWLEDGE
         found: list[bytes] = []
@@ -167,29 +194,46 @@ class NetlinkSocket:
         number = numbers[0] if numbers else None
         return [(number, kind, payload) for kind, _, _, payload in _messages(data, "notifications")]
 
-    def _dump(self, kind: int, request: bytes, asked: str) -> tuple[list[bytes], bool]:
+    def _finish(self) -> None:
+        """Read the rest of a dump that its reader left: the kernel makes one at a time for a socket."""
+        with suppress(NetlinkError):
+            for _ in self._rest("the rest of a dump"):
+                pass
+
+    def _dump(self, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
+        """One pass over the table; afterwards ``_consistent`` says whether it changed meanwhile."""
+        self._finish()
         self._sequence += 1
         header = _HEADER.pack(_HEADER.size + len(request), kind, _REQUEST | _DUMP, self._sequence, 0)
-        found: list[bytes] = []
-        consistent = True
         try:
             self._socket.send(header + request)
-            while True:
-                for answer, flags, sequence, payload in _messages(self._socket.recv(_RECEIVE), asked):
-                    if sequence != self._sequence or answer == _NOOP:
-                        continue
-                    consistent = consistent and not flags & _INTERRUPTED
-                    if answer == _DONE:
-                        _check(payload, asked)
-                        return found, consistent
-                    if answer == _OVERRUN:
-                        raise NetlinkError(asked, "the answer was cut off", errno.EOVERFLOW)
-                    if answer == _FAILED:
-                        _check(payload, asked)
-                        continue
-                    found.append(payload)
         except OSError as error:
             raise _refused(asked, error) from error
+        self._consistent = self._is_dumping = True
+        yield from self._rest(asked)
+
+    def _rest(self, asked: str) -> Iterator[bytes]:
+        """What the kernel has yet to say of the dump that was asked for last."""
+        while self._is_dumping:
+            try:
+                data = self._socket.recv(_RECEIVE)
+            except OSError as error:
+                self._is_dumping = False
+                raise _refused(asked, error) from error
+            for answer, flags, sequence, payload in _messages(data, asked):
+                if sequence != self._sequence or answer == _NOOP:
+                    continue
+                self._consistent = self._consistent and not flags & _INTERRUPTED
+                if answer in _LAST:
+                    self._is_dumping = False
+                    if answer == _OVERRUN:
+                        raise NetlinkError(asked, "the answer was cut off", errno.EOVERFLOW)
+                    _check(payload, asked)
+                    if answer == _DONE:
+                        return
+                    self._is_dumping = True
+                    continue
+                yield payload
 
     def __enter__(self) -> NetlinkSocket:
         return self

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import IO, TypeVar
 
 from node.interfaces.addressing import add_address, addresses
-from node.interfaces.links import LINK, NEWLINK, InterfaceLink, change_link, links
+from node.interfaces.links import LINK, NEWLINK, change_link, link_named, links
 from node.interfaces.namespace import NetworkNamespace
-from node.netlink import CREATE, EXCLUSIVE, NetlinkError, attribute
+from node.netlink import CREATE, EXCLUSIVE, NetlinkError, NetlinkSocket, attribute
 from sandbox.kubelet.pods import Pod
 from sandbox.nri import NriRuntime, SandboxFailed, pod_sandbox
 
@@ -66,7 +66,7 @@ class BoxedNamespace:
         self.path = Path(f"/proc/{os.getpid()}/fd/{self._descriptor}")
         self.namespace = NetworkNamespace(self.path)
         with self.namespace.netlink() as netlink:
-            change_link(netlink, next(link.index for link in links(netlink) if link.name == "lo"), up=True)
+            change_link(netlink, _index(netlink, "lo"), up=True)
 
     def close(self) -> None:
         """Let it go, with the interfaces in it."""
@@ -118,14 +118,14 @@ class SandboxNetwork:
                 netlink.request(NEWLINK, body, f"making the pair {interface}", flags=CREATE | EXCLUSIVE)
             for side in (self.node, self.switch):
                 with side.namespace.netlink() as netlink:
-                    change_link(netlink, _index(links(netlink), interface), up=True)
+                    change_link(netlink, _index(netlink, interface), up=True)
         except NetlinkError as error:
             raise NotAllowed(f"veth pairs cannot be made here: {error}") from error
 
     def address_switch(self, interface: str, address: str = GATEWAY) -> None:
         """Give the switch's end of a pair an address."""
         with self.switch.namespace.netlink() as netlink:
-            add_address(netlink, _index(links(netlink), interface), address)
+            add_address(netlink, _index(netlink, interface), address)
 
     def echo(self, pod: str, address: str = GATEWAY) -> str:
         """Send a datagram from the pod to an address of the switch and back; how it went, in words."""
@@ -158,8 +158,10 @@ def _named(interface: str) -> bytes:
     return attribute(_NAME, interface.encode() + b"\0")
 
 
-def _index(present: Sequence[InterfaceLink], name: str) -> int:
-    return next(link.index for link in present if link.name == name)
+def _index(netlink: NetlinkSocket, name: str) -> int:
+    link = link_named(netlink, name)
+    assert link is not None, f"the interface {name} was just made"
+    return link.index
 
 
 class PodNetworks:

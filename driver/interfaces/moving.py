@@ -208,7 +208,8 @@ class InterfaceMoves:
 
         What they had on the node is lost as well, so only their names are restored.
         """
-        marked = {**self._mover.marked(namespace_of(sandbox)), **self._mover.marked()}
+        devices, netns = {each.device for each in interfaces}, namespace_of(sandbox)
+        marked = {**self._mover.marked(devices, netns), **self._mover.marked(devices)}
         moves = tuple(
             InterfaceMove(each, HostSetup(each.interface, 0, "", 0, up=True))
             for each in interfaces

@@ -46,7 +46,7 @@ _FRA_PLAIN = frozenset({_FRA_DESTINATION, _FRA_SOURCE, _FRA_PRIORITY, _FRA_SUPPR
 _NOTHING = b"\xff" * 4
 """What FRA_SUPPRESS_PREFIXLEN says of a rule that suppresses nothing."""
 _TO_TABLE = 1
-_NDA_DESTINATION, _NDA_ADDRESS = 1, 2
+_NDA_DESTINATION, _NDA_ADDRESS, _NDA_INDEX = 1, 2, 8
 _PERMANENT, _PROXY = 0x80, 0x8
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 _VERSIONS = {family: version for version, family in _FAMILIES.items()}
@@ -62,12 +62,14 @@ class LinkAddress(Value):
     address: str
 
 
-def addresses(netlink: Netlink) -> tuple[LinkAddress, ...]:
-    """The addresses of global scope of all links that somebody gave them; raises NetlinkError."""
-    found = []
-    for payload in netlink.dump(_GETADDR, _ADDRESS.pack(0, 0, 0, 0, 0), "addresses"):
+def addresses(netlink: Netlink, only: int = 0) -> Iterator[LinkAddress]:
+    """The addresses of global scope that somebody gave to links, or to the ``only`` one; one may come again.
+
+    Read it to its end before the socket is used again. Raises NetlinkError.
+    """
+    for payload in netlink.stream(_GETADDR, _ADDRESS.pack(0, 0, 0, 0, only), "addresses"):
         family, length, flags, _, index = _ADDRESS.unpack_from(payload)
-        if family not in _VERSIONS:
+        if family not in _VERSIONS or (only and index != only):
             continue
         parts = attributes(payload, _ADDRESS.size, "an address")
         flags = number(parts.get(_IFA_FLAGS, b"")) or flags
@@ -76,8 +78,7 @@ def addresses(netlink: Netlink) -> tuple[LinkAddress, ...]:
             continue
         address = ip_address(parts.get(_IFA_LOCAL) or parts[_IFA_ADDRESS])
         if not address.is_link_local and not address.is_loopback:
-            found.append(LinkAddress(index, f"{address}/{length}"))
-    return tuple(found)
+            yield LinkAddress(index, f"{address}/{length}")
 
 
 def add_address(netlink: Netlink, index: int, address: str) -> None:
@@ -96,7 +97,8 @@ def routes(netlink: Netlink, index: int) -> tuple[Route, ...]:
 
     A route through several links stays with the others. It is not restored.
     """
-    return tuple(route for through, route in _all_routes(netlink) if through == index and not _is_automatic(route))
+    found = (route for through, route in _all_routes(netlink, index) if through == index and not _is_automatic(route))
+    return tuple(dict.fromkeys(found))
 
 
 def add_route(netlink: Netlink, index: int, route: Route) -> None:
@@ -158,13 +160,14 @@ def remove_rule(netlink: Netlink, rule: RoutingRule) -> None:
 def neighbors(netlink: Netlink, index: int) -> tuple[Neighbor, ...]:
     """The permanent neighbours at this link; raises NetlinkError."""
     found = []
-    for payload in netlink.dump(_GETNEIGH, _NEIGHBOR.pack(0, 0, 0, 0, 0), "neighbours"):
+    request = _NEIGHBOR.pack(0, 0, 0, 0, 0) + attribute(_NDA_INDEX, NUMBER.pack(index))
+    for payload in netlink.stream(_GETNEIGH, request, "neighbours"):
         family, link, state, flags, _ = _NEIGHBOR.unpack_from(payload)
         if link == index and family in _VERSIONS and state & _PERMANENT and not flags & _PROXY:
             parts = attributes(payload, _NEIGHBOR.size, "a neighbour")
             if parts.get(_NDA_ADDRESS):
                 found.append(Neighbor(str(ip_address(parts[_NDA_DESTINATION])), parts[_NDA_ADDRESS].hex(":")))
-    return tuple(found)
+    return tuple(dict.fromkeys(found))
 
 
 def add_neighbor(netlink: Netlink, index: int, neighbor: Neighbor) -> None:
@@ -176,20 +179,20 @@ def add_neighbor(netlink: Netlink, index: int, neighbor: Neighbor) -> None:
     netlink.request(_NEWNEIGH, body, f"neighbour {address}", flags=CREATE | REPLACE)
 
 
-def _dump(netlink: Netlink, kind: int, request: bytes, asked: str) -> list[bytes]:
+def _dump(netlink: Netlink, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
     """A dump of one family; a kernel without IPv6 has none of it."""
     try:
-        return netlink.dump(kind, request, asked)
+        yield from netlink.stream(kind, request, asked)
     except NetlinkError as error:
-        if request[0] == socket.AF_INET6 and error.number in _NO_FAMILY:
-            return []
-        raise
+        if request[0] != socket.AF_INET6 or error.number not in _NO_FAMILY:
+            raise
 
 
-def _all_routes(netlink: Netlink) -> Iterator[tuple[int, Route]]:
-    """Every unicast route through one link, with the link's index."""
+def _all_routes(netlink: Netlink, only: int = 0) -> Iterator[tuple[int, Route]]:
+    """Every unicast route through one link, with the link's index; ``only``: leave out others where that is cheap."""
+    filtered = attribute(_RTA_OIF, NUMBER.pack(only)) if only else b""
     for version, family in _FAMILIES.items():
-        request = _ROUTE.pack(family, 0, 0, 0, 0, 0, 0, 0, 0)
+        request = _ROUTE.pack(family, 0, 0, 0, 0, 0, 0, 0, 0) + filtered
         for payload in _dump(netlink, _GETROUTE, request, f"IPv{version} routes"):
             _, length, source, tos, table, protocol, scope, kind, flags = _ROUTE.unpack_from(payload)
             parts = attributes(payload, _ROUTE.size, "a route")

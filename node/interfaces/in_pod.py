@@ -11,7 +11,15 @@ from contextlib import contextmanager, suppress
 from ipaddress import ip_interface
 
 from node.interfaces import addressing, ebpf, features, rdma, sysctls
-from node.interfaces.links import NAME_LIMIT, InterfaceLink, change_alternative_names, change_link, links, naming
+from node.interfaces.links import (
+    NAME_LIMIT,
+    InterfaceLink,
+    change_alternative_names,
+    change_link,
+    link_at,
+    link_named,
+    naming,
+)
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, Route, RoutingRule
 from node.interfaces.move import Move, Side, differing, find_rdma, route_text
 from node.interfaces.mover import alias_of
@@ -20,10 +28,13 @@ from node.netlink import NetlinkError
 
 def check_room(move: Move, pod: Side, link: InterfaceLink) -> None:
     """Refuse a name or an address that the pod has already; ``link`` is the interface on the node."""
+    wanted = {ip_interface(each).ip: each for each in move.addresses}
     with naming(move.subject, "list the pod's links"):
-        names = {each.index: each.name for each in links(pod.route)}
-        has = {ip_interface(each.address).ip: each.index for each in addressing.addresses(pod.route)}
-    if move.name in names.values():
+        is_named = is_taken(pod, move.name)
+        of_pod = addressing.addresses(pod.route) if wanted else ()
+        has = {each.address: each.index for each in of_pod if ip_interface(each.address).ip in wanted}
+        names = {index: each.name for index in has.values() if (each := link_at(pod.route, index)) is not None}
+    if is_named:
         raise InterfaceError(
             f"{move.subject}: the pod has an interface {move.name} already; set another interface.name in the claim"
         )
@@ -32,13 +43,11 @@ def check_room(move: Move, pod: Side, link: InterfaceLink) -> None:
             f"{move.subject}: {move.name} is an alternative name that the interface keeps, and cannot be its name as "
             "well; set another interface.name in the claim"
         )
-    for each in move.addresses:
-        index = has.get(ip_interface(each).ip)
-        if index is not None:
-            raise InterfaceError(
-                f"{move.subject}: the pod's interface {names.get(index, index)} has the address {each} already; "
-                "set other addresses in the claim"
-            )
+    for address, index in has.items():
+        raise InterfaceError(
+            f"{move.subject}: the pod's interface {names.get(index, index)} has the address "
+            f"{wanted[ip_interface(address).ip]} already; set other addresses in the claim"
+        )
 
 
 def set_up(move: Move, host: Side, pod: Side) -> AttachedInterface:
@@ -67,7 +76,7 @@ def set_up(move: Move, host: Side, pod: Side) -> AttachedInterface:
     moved = _send_rdma(move, host, pod, index)
     with naming(move.subject, "read what it has in the pod"):
         now = move.find(pod) or link
-        has = tuple(each.address for each in addressing.addresses(pod.route) if each.index == index)
+        has = tuple(each.address for each in addressing.addresses(pod.route, index))
     return AttachedInterface(move.interface.device, now.name, now.address, has, now.mtu, moved)
 
 
@@ -146,9 +155,8 @@ def take_back(move: Move, host: Side, pod: Side) -> None:
             move.before("rule")
             addressing.remove_rule(pod.route, rule)
     with naming(move.subject, "take it back to the node"):
-        others = links(host.route)
-        name = free_name(setup, others)
-        remove_strange_names(move, pod, link, others)
+        name = free_name(setup, host)
+        remove_strange_names(move, pod, link, host)
         move.before("move")
         change_link(
             pod.route,
@@ -183,34 +191,39 @@ def detach_strange(move: Move, side: Side, link: InterfaceLink) -> None:
         side.inside(lambda: ebpf.detach_tcx_programs(link.index, keep=keep))
 
 
-def remove_strange_names(move: Move, side: Side, link: InterfaceLink, others: tuple[InterfaceLink, ...]) -> None:
-    """Take away alternative names that the link did not have on the node, and those that one of the others has there.
+def remove_strange_names(move: Move, side: Side, link: InterfaceLink, host: Side) -> None:
+    """Take away alternative names that the link did not have on the node, and those that another link has there.
 
     The kernel moves no link one of whose names is taken, so a pod could keep its interface by the name of another.
     """
-    known, taken = move.setup.alternative_names, names_of(others)
-    strange = [each for each in link.alternative_names if each in taken or (known is not None and each not in known)]
+    known, own = move.setup.alternative_names, link.index if side is host else 0
+    strange = [
+        each
+        for each in link.alternative_names
+        if (known is not None and each not in known) or is_taken(host, each, but=own)
+    ]
     if strange:
         move.before("names")
         change_alternative_names(side.route, link.index, remove=strange)
 
 
-def names_of(others: tuple[InterfaceLink, ...]) -> frozenset[str]:
-    """The names of the links, alternative ones included."""
-    return frozenset(name for each in others for name in (each.name, *each.alternative_names))
+def is_taken(side: Side, name: str, *, but: int = 0) -> bool:
+    """Whether a link there has this name or alternative name, other than the one with the index ``but``."""
+    link = link_named(side.route, name)
+    return link is not None and link.index != but
 
 
-def free_name(setup: HostSetup, others: tuple[InterfaceLink, ...]) -> str:
-    """The name that the interface had on the node, or a similar one if one of the others has it."""
-    wanted = setup.interface
-    taken = names_of(others)
-    if wanted not in taken:
-        return wanted
-    for number in range(1, len(taken) + 2):
+def free_name(setup: HostSetup, host: Side, own: int = 0) -> str:
+    """The name that the interface had on the node, or a similar one if another link has it there.
+
+    ``own``: its index if it is on the node.
+    """
+    wanted = name = setup.interface
+    number = 0
+    while is_taken(host, name, but=own):
+        number += 1
         name = f"{wanted[: NAME_LIMIT - len(str(number)) - 1]}_{number}"
-        if name not in taken:
-            return name
-    raise AssertionError("more names are taken than there are")
+    return name
 
 
 @contextmanager

@@ -14,7 +14,7 @@ differs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from node.interfaces import in_pod, on_node
 from node.interfaces.links import links, naming
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
 from node.interfaces.move import KernelSockets, Move, NetlinkSockets, Side, side
-from node.interfaces.mover import ALIAS, subject_of
+from node.interfaces.mover import alias_of, subject_of
 
 _HERE = Path("/proc/thread-self/ns/net")
 
@@ -79,12 +79,13 @@ class KernelMover:
         with self._host(move.subject) as host, self._pod(move.subject, netns) as pod:
             return _detach(move, host, pod)
 
-    def marked(self, netns: Path | None = None) -> Mapping[str, str]:
+    def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
         """See ``InterfaceMover``."""
         subject = f"network namespace {netns or 'of the node'}"
+        wanted = {alias_of(device): device for device in devices}
         with self._pod(subject, netns or _HERE) as there, naming(subject, "list links"):
-            present = links(there.route) if there is not None else ()
-        return {link.alias.removeprefix(ALIAS): link.name for link in present if link.alias.startswith(ALIAS)}
+            present = links(there.route, [alias.encode() for alias in wanted]) if there is not None else ()
+            return {wanted[link.alias]: link.name for link in present if link.alias in wanted}
 
     @contextmanager
     def _host(self, subject: str) -> Iterator[Side]:

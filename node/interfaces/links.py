@@ -1,8 +1,12 @@
 """Links as moving them needs them (linux/if_link.h): read, found again after a move, and changed by one message.
 
 A link is found by what a pod cannot make up. Whoever has NET_ADMIN in a pod can give any link there our alias, a name
-and a hardware address, but not another parent device; so a PCI function's link is sought at its function, and only
-among several (ports of one function) the alias decides.
+and a hardware address, but neither another parent device nor another permanent hardware address. So a PCI function's
+link is sought at its function; among several (ports or subfunctions of one function) the parent device and the
+permanent address decide, and the alias only where both are unknown.
+
+A pod can make a hundred thousand links in its namespace. So one link is asked for where its index or name is known, and
+else the links are read one after the other and none is kept but the one that is sought.
 """
 
 from __future__ import annotations
@@ -12,12 +16,12 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from sys import byteorder
 
-from node.interfaces.model import InterfaceError, MovableInterface
+from node.interfaces.model import HostSetup, InterfaceError, MovableInterface
 from node.interfaces.mover import alias_of
 from node.netlink import Netlink, NetlinkError, attribute, attribute_list, attributes
 from node.values import Value, value
@@ -32,6 +36,8 @@ _SKIP_STATISTICS = 8
 _ADDRESS, _BROADCAST, _NAME, _MTU, _LINKINFO, _ALIAS, _NETNS_FD, _CARRIER, _XDP = 1, 2, 3, 4, 18, 20, 28, 33, 43
 _MIN_MTU, _MAX_MTU, _PERMANENT_ADDRESS, _PARENT, _PARENT_BUS = 50, 51, 54, 56, 57
 _INFO_KIND, _PROPERTIES, _ALTERNATIVE_NAME = 1, 52, 53
+_ABSENT = frozenset({errno.ENODEV, errno.EINVAL, errno.ENOENT, errno.ERANGE})
+"""Errors about a link that does not exist, the second and the last about a name that none can have."""
 _NESTED = 0x8000
 _TUNING = (13, 17, 27, 39, 40, 41, 58, 63, 64)
 """IFLA_TXQLEN, LINKMODE, GROUP, PROTO_DOWN, and GSO and GRO_MAX_SEGS, _MAX_SIZE and IPV4_MAX_SIZE."""
@@ -41,9 +47,13 @@ _XDP_PROGRAMS = {5: 4, 6: 2, 7: 8}
 _UP, _PROMISCUOUS, _ALL_MULTICAST = 0x1, 0x100, 0x200
 _SWITCHES = 0xF0A4
 """IFF_DEBUG, NOTRAILERS, NOARP, MULTICAST, PORTSEL, AUTOMEDIA and DYNAMIC."""
+_ANY_FAMILY = bytes([socket.AF_UNSPEC])
 NAME_LIMIT = 15
 _NAMES_PARENTS = (5, 14)
 """The Linux version that began to name the device below a link."""
+UNKNOWN = HostSetup("", 0, "", 0)
+"""Of an interface of which nothing is on record."""
+_BY_CERTAINTY = ("permanent", "function", "marked", "address")
 _PCI = re.compile(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
@@ -98,14 +108,39 @@ def _sentence(subject: str, doing: str, reason: str, fix: str, number: int) -> s
     return f"{subject}: cannot {doing}: {reason}" + (f"; {fix}" if fix else "")
 
 
-def links(netlink: Netlink) -> tuple[InterfaceLink, ...]:
-    """All links of the socket's namespace; raises NetlinkError."""
+def links(netlink: Netlink, marks: Collection[bytes] = ()) -> Iterator[InterfaceLink]:
+    """The links of the socket's namespace, one after the other; a link may come again. Raises NetlinkError.
+
+    ``marks``: without them all; else those in whose messages one of these is found (an alias, an address), and maybe
+    others. Read it to its end before the socket is used again.
+    """
     request = LINK.pack(0, 0, 0, 0, 0) + attribute(EXT_MASK, NUMBER.pack(_SKIP_STATISTICS))
-    return tuple(
-        parse_interface_link(payload)
-        for payload in netlink.dump(GETLINK, request, "links")
-        if payload[:1] == bytes([socket.AF_UNSPEC])
-    )
+    for payload in netlink.stream(GETLINK, request, "links"):
+        if payload[:1] == _ANY_FAMILY and (not marks or any(mark in payload for mark in marks)):
+            yield parse_interface_link(payload)
+
+
+def link_at(netlink: Netlink, index: int) -> InterfaceLink | None:
+    """The link with this index; None if there is none. Raises NetlinkError."""
+    return _one_link(netlink, index, b"")
+
+
+def link_named(netlink: Netlink, name: str) -> InterfaceLink | None:
+    """The link with this name or alternative name; None if there is none. Raises NetlinkError."""
+    raw = os.fsencode(name)
+    long = len(raw) > NAME_LIMIT
+    return _one_link(netlink, 0, attribute(_ALTERNATIVE_NAME if long else _NAME, raw + b"\0"))
+
+
+def _one_link(netlink: Netlink, index: int, named: bytes) -> InterfaceLink | None:
+    request = LINK.pack(0, 0, index, 0, 0) + attribute(EXT_MASK, NUMBER.pack(_SKIP_STATISTICS)) + named
+    try:
+        payloads = netlink.request(GETLINK, request, "a link")
+    except NetlinkError as error:
+        if error.number not in _ABSENT:
+            raise
+        return None
+    return parse_interface_link(payloads[0]) if payloads else None
 
 
 def parse_interface_link(payload: bytes) -> InterfaceLink:
@@ -155,25 +190,54 @@ def find_link(
     present: Iterable[InterfaceLink],
     interface: MovableInterface,
     sys: Path,
+    before: HostSetup = UNKNOWN,
     *,
-    index: int = 0,
     addresses: Iterable[str] = (),
 ) -> InterfaceLink | None:
     """The interface's link among those of one namespace, whatever it is called there; None if it is not there.
 
-    ``index`` and ``addresses`` (hardware addresses) are those it may have; they decide when the alias is lost.
+    ``before``: what it had on the node. ``addresses``: further hardware addresses that it may have; with its index they
+    decide when the alias is lost. Reads ``present`` to its end and keeps none of it.
     """
-    known = frozenset(filter(None, addresses))
-    candidates = list(present)
-    if is_real_function(interface, sys):
-        candidates = [link for link in candidates if pci_function(link, sys) == interface.pci_address]
-        if len(candidates) == 1:
-            return candidates[0]
-    marked = [link for link in candidates if link.alias == alias_of(interface.device)]
-    if marked:
-        return next((link for link in marked if link.index == index), marked[0])
-    same = [link for link in candidates if {link.address, link.permanent_address} & known]
-    return next((link for link in same if link.index == index), None)
+    known = frozenset(filter(None, (before.hardware_address, *addresses)))
+    real, alias = is_real_function(interface, sys), alias_of(interface.device)
+    candidates: dict[str, InterfaceLink] = {}
+    indices: set[int] = set()
+    for link in present:
+        if (real and pci_function(link, sys) != interface.pci_address) or _is_another(link, interface, before):
+            continue
+        if real and len(indices) <= 1:
+            indices.add(link.index)
+            candidates["function"] = link
+        if before.permanent_address and not link.kind and link.permanent_address == before.permanent_address:
+            candidates["permanent"] = link
+        if link.alias == alias and ("marked" not in candidates or link.index == before.index):
+            candidates["marked"] = link
+        if link.index == before.index and {link.address, link.permanent_address} & known:
+            candidates["address"] = link
+    if len(indices) > 1:
+        del candidates["function"]
+    return next((candidates[each] for each in _BY_CERTAINTY if each in candidates), None)
+
+
+def is_certain(link: InterfaceLink, interface: MovableInterface, before: HostSetup, sys: Path) -> bool:
+    """Whether the link with the index of ``before`` is the interface's, so that no other needs to be read."""
+    if _is_another(link, interface, before):
+        return False
+    if not is_real_function(interface, sys):
+        return link.alias == alias_of(interface.device)
+    is_same = bool(before.permanent_address) and link.permanent_address == before.permanent_address
+    return (is_same or interface.vf_index is not None) and pci_function(link, sys) == interface.pci_address
+
+
+def _is_another(link: InterfaceLink, interface: MovableInterface, before: HostSetup) -> bool:
+    """Whether the link is surely not the one that had ``before`` on the node, whatever a pod says of it."""
+    permanent = before.permanent_address, link.permanent_address
+    if all(permanent) and permanent[0] != permanent[1]:
+        # That of a virtual function may follow the address that its physical one gives it.
+        return interface.vf_index is None
+    # The number of a subfunction's device changes when its driver is loaded anew.
+    return bool(before.parent) and link.parent != before.parent and not all(permanent)
 
 
 def is_real_function(interface: MovableInterface, sys: Path) -> bool:
@@ -184,6 +248,12 @@ def is_real_function(interface: MovableInterface, sys: Path) -> bool:
     release = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     there = bool(interface.pci_address) and (sys / "bus/pci/devices" / interface.pci_address).exists()
     return there and release >= _NAMES_PARENTS
+
+
+def has_left_the_bus(interface: MovableInterface, setup: HostSetup, sys: Path) -> bool:
+    """Whether the device below the interface is gone from this machine, and so the interface for good."""
+    on_bus = bool(setup.parent) and bool(interface.pci_address)
+    return on_bus and not (sys / "bus/pci/devices" / interface.pci_address).exists()
 
 
 def pci_function(link: InterfaceLink, sys: Path) -> str:

@@ -108,7 +108,8 @@ class HostSetup(Value):
     function that the claim changes. ``alias``: the one that an operator gave it. ``sysctls``: those of its own that
     differ from the namespace's defaults, which the move resets. ``programs``: ids of the XDP and tcx programs on it.
     ``promiscuous``: it was so, or took every multicast. ``alternative_names``, ``switches``, ``tuning``,
-    ``broadcast``: as ``InterfaceLink`` has them; None or nothing where they are unknown.
+    ``broadcast``, ``parent``, ``permanent_address``: as ``InterfaceLink`` has them; None or nothing where they are
+    unknown. A pod can change neither of the last two.
     """
 
     interface: str
@@ -130,6 +131,8 @@ class HostSetup(Value):
     switches: int | None = None
     tuning: tuple[tuple[int, int], ...] = ()
     broadcast: str = ""
+    parent: str = ""
+    permanent_address: str = ""
 
 
 @value

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from node.interfaces import rdma
-from node.interfaces.links import InterfaceLink, find_link, links, naming
+from node.interfaces.links import InterfaceLink, find_link, is_certain, link_at, link_named, links, naming
 from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, Route, RoutingRule
-from node.interfaces.mover import subject_of
+from node.interfaces.mover import alias_of, subject_of
 from node.interfaces.namespace import NetworkNamespace
 from node.netlink import Netlink, NetlinkError
 from node.values import replace
@@ -144,11 +144,23 @@ class Move:
 
     def find(self, side: Side) -> InterfaceLink | None:
         """The interface on this side, whatever it is called; raises InterfaceError."""
-        settings = self.interface.settings
-        known = {self.setup.hardware_address, settings.hardware_address, self.hardware_address} - {""}
+        interface, before = self.interface, self.setup
+        known = {interface.settings.hardware_address, self.hardware_address} - {""}
         with naming(self.subject, "list links"):
-            present = links(side.route)
-        return find_link(present, self.interface, self._sys, index=self.setup.index, addresses=known)
+            same = link_at(side.route, before.index) if before.index else None
+            if same is not None and is_certain(same, interface, before, self._sys):
+                return same
+            return find_link(links(side.route, self._marks(known)), interface, self._sys, before, addresses=known)
+
+    def _marks(self, addresses: set[str]) -> tuple[bytes, ...]:
+        """What messages about the interface's link have one of; nothing if only its function tells it."""
+        before = self.setup
+        if self.interface.pci_address and not before.parent:
+            return ()
+        known = {before.hardware_address, before.permanent_address, *addresses} - {""}
+        raw = (bytes.fromhex(each.replace(":", "")) for each in known)
+        named = (alias_of(self.interface.device), before.parent)
+        return (*raw, *(each.encode() for each in named if each))
 
 
 def differing(wanted: _Setting, present: _Setting) -> _Setting | None:
@@ -168,9 +180,9 @@ def find_rdma(netlink: Netlink, name: str, index: int) -> rdma.IndexedRdmaDevice
     return named or (rdma.device_of(netlink, index) if index else None)
 
 
-def physical_of(interface: MovableInterface, present: tuple[InterfaceLink, ...]) -> InterfaceLink:
-    """The link of the physical function of a virtual one; raises InterfaceError."""
-    physical = next((each for each in present if each.name == interface.pf_interface), None)
+def physical_of(interface: MovableInterface, host: Side) -> InterfaceLink:
+    """The link of the physical function of a virtual one; raises InterfaceError, NetlinkError."""
+    physical = link_named(host.route, interface.pf_interface) if interface.pf_interface else None
     if physical is None:
         raise InterfaceError(
             f"{subject_of(interface)}: its physical function {interface.pf_interface or '(unknown)'} is not in the "

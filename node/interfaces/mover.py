@@ -7,7 +7,7 @@ the work. Calls for different interfaces may run side by side; the caller lets o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -50,8 +50,8 @@ class InterfaceMover(Protocol):
         Raises InterfaceError if it is there but cannot be moved or restored; the call may be repeated.
         """
 
-    def marked(self, netns: Path | None = None) -> Mapping[str, str]:
-        """By device, the present name of each interface that has our alias, in the namespace (None: the host's).
+    def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
+        """By device, the present name of each of these that is in the namespace (None: the host's) with its alias.
 
         For an agent that lost its journal. Raises InterfaceError; a namespace that is gone has none.
         """

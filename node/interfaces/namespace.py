@@ -88,7 +88,8 @@ class NetworkNamespace:
 
     def netlink(self, groups: int = 0, *, protocol: int = socket.NETLINK_ROUTE) -> NetlinkSocket:
         """A netlink socket of this namespace; raises NetlinkError and InterfaceError."""
-        return self.run(lambda: NetlinkSocket(groups, protocol=protocol))
+        strict = protocol == socket.NETLINK_ROUTE
+        return self.run(lambda: NetlinkSocket(groups, protocol=protocol, strict=strict))
 
     def enter(self) -> None:
         """Move the calling thread into this namespace, for good; raises InterfaceError."""

@@ -14,15 +14,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from node.interfaces import addressing, ebpf, features, functions, sysctls
-from node.interfaces.in_pod import check_room, detach_strange, free_name, names_of, remove_strange_names
+from node.interfaces.in_pod import check_room, detach_strange, free_name, is_taken, remove_strange_names
 from node.interfaces.links import (
     InterfaceLink,
     change_alternative_names,
     change_link,
     find_link,
     is_real_function,
+    link_named,
     links,
     naming,
+    pci_function,
 )
 from node.interfaces.model import HostSetup, InterfaceError, MovableInterface, VfSettings
 from node.interfaces.move import Move, Side, differing, physical_of, route_text
@@ -35,15 +37,12 @@ log = logging.getLogger("ostler.interfaces")
 def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
     """What the interface has on the node now; raises InterfaceError, also if it cannot have what the claim wants."""
     subject = subject_of(interface)
-    present = links(host.route)
-    link = find_link(present, interface, sys)
-    if link is None and not is_real_function(interface, sys):
-        link = next((each for each in present if each.name == interface.interface), None)
+    link = _present(interface, host, sys)
     if link is None:
         raise InterfaceError(
             f"{subject}: it is not in the node's network namespace; another pod or plugin has it, or it is gone"
         )
-    _check_mtu(interface, link, present)
+    _check_mtu(interface, link, host)
     _check_sysctls(interface, link)
     routes = addressing.routes(host.route, link.index)
     features.check_features(link.name, interface.settings.features)
@@ -53,12 +52,12 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
         hardware_address=link.address,
         mtu=link.mtu,
         up=link.up,
-        addresses=tuple(each.address for each in addressing.addresses(host.route) if each.index == link.index),
+        addresses=tuple(each.address for each in addressing.addresses(host.route, link.index)),
         routes=routes,
         rules=addressing.rules(host.route, {route.table for route in routes if route.table}),
         neighbors=addressing.neighbors(host.route, link.index),
         features=features.all_features(link.name),
-        vf=_function_before(interface, host, present),
+        vf=_function_before(interface, host),
         alias="" if link.alias.startswith(ALIAS) else link.alias,
         sysctls=sysctls.own_sysctls(link.name),
         programs=(*ebpf.xdp_ids(link), *ebpf.tcx_ids(link.index)),
@@ -67,7 +66,19 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
         switches=link.switches,
         tuning=link.tuning,
         broadcast=link.broadcast,
+        parent=link.parent,
+        permanent_address=link.permanent_address,
     )
+
+
+def _present(interface: MovableInterface, host: Side, sys: Path) -> InterfaceLink | None:
+    """The interface's link on the node: by name, which nobody forges here, then by whatever tells it."""
+    named = link_named(host.route, interface.interface) if interface.interface else None
+    if named is not None and (
+        not is_real_function(interface, sys) or pci_function(named, sys) == interface.pci_address
+    ):
+        return named
+    return find_link(links(host.route), interface, sys)
 
 
 def send(move: Move, host: Side, pod: Side) -> None:
@@ -116,7 +127,7 @@ def restore(move: Move, host: Side, link: InterfaceLink) -> None:
             move.before("sysctls")
             host.inside(lambda: sysctls.set_sysctls(name, setup.sysctls))
     with naming(subject, "read what it has on the node"):
-        has = {each.address for each in addressing.addresses(host.route) if each.index == link.index}
+        has = {each.address for each in addressing.addresses(host.route, link.index)}
     for each in setup.addresses:
         if each not in has:
             with _logging(subject, f"address {each}"):
@@ -136,9 +147,8 @@ def _restore_identity(move: Move, host: Side, link: InterfaceLink) -> str:
     """Name, MTU, hardware address, down if it was; the name that it has then."""
     setup = move.setup
     with naming(move.subject, "restore its name, MTU and hardware address"):
-        others = tuple(each for each in links(host.route) if each.index != link.index)
-        remove_strange_names(move, host, link, others)
-        name = free_name(setup, others)
+        remove_strange_names(move, host, link, host)
+        name = free_name(setup, host, link.index)
         if name != setup.interface:
             log.warning(
                 "another interface has the name of one that came back",
@@ -174,8 +184,8 @@ def _restore_tuning(move: Move, host: Side, link: InterfaceLink) -> None:
     if missing:
         with _logging(move.subject, "alternative names"):
             move.before("names")
-            free = missing - names_of(links(host.route))
-            change_alternative_names(host.route, link.index, add=sorted(free))
+            free = sorted(name for name in missing if not is_taken(host, name))
+            change_alternative_names(host.route, link.index, add=free)
     tuning = sorted(set(move.setup.tuning) - set(link.tuning))
     if tuning:
         with _logging(move.subject, "lengths of queues and packets"):
@@ -205,23 +215,21 @@ def _set_function(move: Move, host: Side, wanted: VfSettings | None) -> None:
     if wanted is None or interface.vf_index is None:
         return
     with naming(move.subject, f"set virtual function {interface.vf_index} of {interface.pf_interface}"):
-        physical, state = _function(interface, interface.vf_index, host, links(host.route))
+        physical, state = _function(interface, interface.vf_index, host)
         move.before("function")
         functions.set_function(host.route, physical.index, interface.vf_index, wanted, state)
 
 
-def _function(
-    interface: MovableInterface, number: int, host: Side, present: tuple[InterfaceLink, ...]
-) -> tuple[InterfaceLink, VfSettings]:
+def _function(interface: MovableInterface, number: int, host: Side) -> tuple[InterfaceLink, VfSettings]:
     """The physical function's link, and what the virtual one has there; raises InterfaceError, NetlinkError."""
-    physical = physical_of(interface, present)
+    physical = physical_of(interface, host)
     state = functions.function_state(host.route, physical.index, number)
     if state is None:
         raise InterfaceError(f"{subject_of(interface)}: {physical.name} has no virtual function {number}")
     return physical, state
 
 
-def _function_before(interface: MovableInterface, host: Side, present: tuple[InterfaceLink, ...]) -> VfSettings | None:
+def _function_before(interface: MovableInterface, host: Side) -> VfSettings | None:
     wanted = interface.settings.vf
     if wanted is None:
         return None
@@ -229,17 +237,17 @@ def _function_before(interface: MovableInterface, host: Side, present: tuple[Int
         raise InterfaceError(
             f"{subject_of(interface)}: vf settings need a virtual function, and it is none; remove vf from the claim"
         )
-    _, state = _function(interface, interface.vf_index, host, present)
+    _, state = _function(interface, interface.vf_index, host)
     return functions.changed_by(wanted, state)
 
 
-def _check_mtu(interface: MovableInterface, link: InterfaceLink, present: tuple[InterfaceLink, ...]) -> None:
+def _check_mtu(interface: MovableInterface, link: InterfaceLink, host: Side) -> None:
     """Refuse an MTU that the interface, or the physical function of a virtual one, cannot carry."""
     mtu, subject = interface.settings.mtu, subject_of(interface)
     if not mtu:
         return
     if interface.vf_index is not None:
-        physical = physical_of(interface, present)
+        physical = physical_of(interface, host)
         if mtu > physical.mtu:
             raise InterfaceError(
                 f"{subject}: mtu {mtu} is above the {physical.mtu} of its physical function {physical.name}; "

@@ -16,7 +16,7 @@ import errno
 import os
 import socket
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -230,7 +230,7 @@ def _located(places: Mapping[str, Path]) -> dict[str, tuple[int, int]]:
             except (FileNotFoundError, InterfaceError):
                 # Gone already, or about to go: the interface comes back, and its place is told then.
                 continue
-            for link in _links(netlink, number, 0):
+            for link in _links(netlink, number, 0, alias_of(device).encode()):
                 if link.alias == alias_of(device):
                     found[device] = number, link.index
     return found
@@ -254,14 +254,17 @@ def _number_of(netlink: NetlinkSocket, namespace: NetworkNamespace) -> int:
     return int(_NUMBER.unpack(attributes(payload, len(_ANY_FAMILY))[_NSID])[0])
 
 
-def _links(netlink: NetlinkSocket, number: int, index: int) -> Iterator[InterfaceLink]:
-    """The link with that index in the namespace with that number, or all for 0; none if either is gone."""
+def _links(netlink: NetlinkSocket, number: int, index: int, mark: bytes = b"") -> Iterator[InterfaceLink]:
+    """The link with that index in the namespace with that number, or for 0 all in whose messages ``mark`` is.
+
+    None if either is gone. A pod may have very many links: they are read one after the other.
+    """
     request = LINK.pack(socket.AF_UNSPEC, 0, index, 0, 0) + attribute(_TARGET_NSID, _NUMBER.pack(number))
-    ask = netlink.request if index else netlink.dump
+    ask: Callable[[int, bytes, str], Iterable[bytes]] = netlink.request if index else netlink.stream
     try:
-        payloads = ask(GETLINK, request, "links of a pod")
+        for payload in ask(GETLINK, request, "links of a pod"):
+            if mark in payload:
+                yield parse_interface_link(payload)
     except NetlinkError as error:
         if error.number not in {errno.ENODEV, errno.EINVAL, errno.ENOENT}:
             raise
-        return
-    yield from (parse_interface_link(payload) for payload in payloads)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -88,9 +88,9 @@ class FakeMover:
             self.marks.pop(interface.device, None)
         return bool(place)
 
-    def marked(self, netns: Path | None = None) -> Mapping[str, str]:
+    def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
         where = "host" if netns is None else str(netns)
-        return {device: name for device, name in self.marks.items() if self.place(device) == where}
+        return {device: self.marks[device] for device in devices & self.marks.keys() if self.place(device) == where}
 
     def _called(self, call: str, device: str) -> None:
         self.before(call)

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -40,8 +40,8 @@ class MoverInside:
     def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> bool:
         return self._host.run(lambda: self._mover.detach(interface, setup, netns))
 
-    def marked(self, netns: Path | None = None) -> Mapping[str, str]:
-        return self._host.run(lambda: self._mover.marked(netns))
+    def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
+        return self._host.run(lambda: self._mover.marked(devices, netns))
 
 
 class KernelNode(InterfaceNode):

@@ -30,6 +30,9 @@ class PlayedNetlink:
             raise found
         return [bytes.fromhex(each) for each in found]
 
+    def stream(self, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
+        yield from self.dump(kind, request, asked)
+
     def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
         return self.dump(kind, request, asked)
 
@@ -77,6 +80,9 @@ class _FunctionNetlink:
     def dump(self, kind: int, request: bytes, asked: str) -> list[bytes]:
         return self._real.dump(kind, request, asked)
 
+    def stream(self, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
+        yield from self._real.stream(kind, request, asked)
+
     def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
         found = dict(attribute_list(request, 16)) if kind in {16, 18} else {}
         if kind == 18 and found.get(29) == struct.pack("=I", 1):
@@ -108,6 +114,9 @@ class _RdmaNetlink:
             _attribute(1, struct.pack("=I", index)) + _attribute(2, name.encode() + b"\0")
             for index, name in devices.items()
         ]
+
+    def stream(self, kind: int, request: bytes, asked: str) -> Iterator[bytes]:
+        yield from self.dump(kind, request, asked)
 
     def request(self, kind: int, request: bytes, asked: str, *, flags: int = 0) -> list[bytes]:
         if kind == 0x1406:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from node.interfaces import features
-from node.interfaces.links import InterfaceLink, change_link, find_link, pci_function
-from node.interfaces.model import InterfaceSettings, MovableInterface, Route
+from node.interfaces.links import InterfaceLink, change_link, find_link, is_certain, pci_function
+from node.interfaces.model import HostSetup, InterfaceSettings, MovableInterface, Route
 from node.interfaces.namespace import NetworkNamespace
 from node.values import replace
 from tests.node.interfaces.conftest import DEVICE, Node
@@ -38,6 +39,10 @@ def link(index: int, name: str, **facts: str) -> InterfaceLink:
     return InterfaceLink(index, name, **facts)  # type: ignore[arg-type]
 
 
+def before(index: int, address: str = "", **facts: Any) -> HostSetup:
+    return HostSetup("ens1f0", index, address, 1500, **facts)
+
+
 def test_a_function_is_found_whatever_its_name_and_alias(sys: Path) -> None:
     there = link(9, "dev9", parent=PCI, parent_bus="pci")
     assert find_link([link(1, "lo"), there], NIC, sys) is there
@@ -46,7 +51,7 @@ def test_a_function_is_found_whatever_its_name_and_alias(sys: Path) -> None:
 
 def test_a_pods_own_link_with_our_alias_is_not_taken_for_it(sys: Path) -> None:
     impostor = link(4, "ens1f0", alias=OURS, address="02:00:00:00:86:00")
-    assert find_link([impostor], NIC, sys, index=4, addresses=["02:00:00:00:86:00"]) is None
+    assert find_link([impostor], NIC, sys, before(4, "02:00:00:00:86:00")) is None
     there = link(9, "x", parent=PCI, parent_bus="pci")
     assert find_link([impostor, there], NIC, sys) is there
 
@@ -54,9 +59,9 @@ def test_a_pods_own_link_with_our_alias_is_not_taken_for_it(sys: Path) -> None:
 def test_of_two_ports_of_a_function_the_alias_decides_then_the_hardware_address(sys: Path) -> None:
     one = link(3, "a", parent=PCI, parent_bus="pci", permanent_address="02:00:00:00:00:01")
     two = link(4, "b", parent=PCI, parent_bus="pci", permanent_address="02:00:00:00:00:02", alias=OURS)
-    assert find_link([one, two], NIC, sys, index=3, addresses=["02:00:00:00:00:01"]) is two
+    assert find_link([one, two], NIC, sys, before(3, "02:00:00:00:00:01")) is two
     two = replace(two, alias="")
-    assert find_link([one, two], NIC, sys, index=4, addresses=["02:00:00:00:00:02"]) is two
+    assert find_link([one, two], NIC, sys, before(4, "02:00:00:00:00:02")) is two
     assert find_link([one, two], NIC, sys) is None
 
 
@@ -139,3 +144,61 @@ def test_a_macvlan_link_moves_while_its_parent_stays(node: Node) -> None:
     assert node.host.names() == {"v0", "v1"}
     assert node.detach(interface, setup)
     assert node.look(interface) == setup
+
+
+def subfunction(index: int, number: int, **facts: str) -> InterfaceLink:
+    device = f"mlx5_core.sf.{number}"
+    return link(index, f"sf{number}", parent=device, parent_bus="auxiliary", **facts)
+
+
+@pytest.fixture
+def subfunctions(sys: Path) -> Path:
+    """A sysfs with two subfunctions of the NIC."""
+    folder = sys / "bus/auxiliary/devices"
+    folder.mkdir(parents=True)
+    for number in (2, 3):
+        there = sys / f"devices/pci0000:80/0000:86:00.0/mlx5_core.sf.{number}"
+        there.mkdir()
+        (folder / there.name).symlink_to(there)
+    return sys
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+def test_of_two_subfunctions_neither_is_taken_for_the_other_whatever_their_aliases(
+    subfunctions: Path, hidden: bool
+) -> None:
+    ours = before(4, "02:00:00:00:00:02", parent="mlx5_core.sf.2", permanent_address="02:00:00:00:00:02")
+    one = subfunction(4, 2, permanent_address="02:00:00:00:00:02", alias="ostler:another")
+    two = subfunction(5, 3, permanent_address="02:00:00:00:00:03", alias=OURS, address="02:00:00:00:00:02")
+    there = [two] if hidden else [two, one]
+    assert find_link(there, NIC, subfunctions, ours) is (None if hidden else one)
+    # Without permanent addresses the devices below them tell one from the other.
+    there = [replace(each, permanent_address="") for each in there]
+    assert find_link(there, NIC, subfunctions, ours) == (None if hidden else replace(one, permanent_address=""))
+    assert not is_certain(two, NIC, ours, subfunctions)
+    assert is_certain(one, NIC, ours, subfunctions)
+
+
+def test_a_subfunction_whose_driver_was_loaded_anew_is_found_by_its_permanent_address(subfunctions: Path) -> None:
+    ours = before(4, "02:00:00:00:00:02", parent="mlx5_core.sf.9", permanent_address="02:00:00:00:00:02")
+    one = subfunction(7, 2, permanent_address="02:00:00:00:00:02")
+    assert find_link([one, subfunction(5, 3, permanent_address="02:00:00:00:00:03")], NIC, subfunctions, ours) is one
+
+
+def test_a_virtual_function_is_found_whatever_address_it_was_given(sys: Path) -> None:
+    function = replace(NIC, vf_index=2, pf_interface="ens1f1")
+    ours = before(4, "02:00:00:00:00:02", parent=PCI, permanent_address="02:00:00:00:00:02")
+    there = link(9, "x", parent=PCI, parent_bus="pci", permanent_address="02:00:00:00:00:99")
+    assert find_link([there], function, sys, ours) is there
+    assert is_certain(there, function, ours, sys)
+    assert find_link([there], NIC, sys, ours) is None
+
+
+def test_a_pods_own_link_cannot_show_a_permanent_address(sys: Path) -> None:
+    veth = replace(NIC, pci_address="")
+    ours = before(4, "02:00:00:00:00:02", permanent_address="02:00:00:00:00:02")
+    # The kernel gives a link of kind ipvlan that of the link below it.
+    impostor = link(8, "rail0", kind="ipvlan", permanent_address="02:00:00:00:00:02")
+    there = link(9, "x", permanent_address="02:00:00:00:00:02")
+    assert find_link([impostor], veth, sys, ours) is None
+    assert find_link([impostor, there], veth, sys, ours) is there

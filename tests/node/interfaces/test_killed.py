@@ -83,8 +83,8 @@ class Children:
 
     def check(self) -> None:
         """The interface is in one of the two namespaces; in the pod only with the alias by which it is found."""
-        host = self.node.host.run(self.node.mover.marked)
-        pod = self.node.host.run(lambda: self.node.mover.marked(self.node.pod.path))
+        host = self.node.host.run(lambda: self.node.mover.marked({DEVICE}))
+        pod = self.node.host.run(lambda: self.node.mover.marked({DEVICE}, self.node.pod.path))
         if "v0" not in self._on_the_node():
             assert DEVICE in {**host, **pod}, "lost"
 
@@ -94,7 +94,7 @@ class Children:
             assert self.node.detach(INTERFACE, self.setup)
             # The index is the kernel's choice.
             assert replace(self.node.look(INTERFACE), index=self.setup.index) == self.setup
-            assert not self.node.host.run(lambda: self.node.mover.marked(self.node.pod.path))
+            assert not self.node.host.run(lambda: self.node.mover.marked({DEVICE}, self.node.pod.path))
         else:
             attached = self.node.attach(INTERFACE, self.setup)
             assert attached.name == "rail0"

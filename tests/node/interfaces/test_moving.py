@@ -339,12 +339,12 @@ def test_without_rights_the_error_names_the_capabilities(node: Node, monkeypatch
 
 def test_interfaces_are_found_by_their_alias_for_an_agent_without_journal(node: Node) -> None:
     interface = node.interface(name="rail0")
-    assert node.host.run(node.mover.marked) == {}
+    assert node.host.run(lambda: node.mover.marked({DEVICE})) == {}
     node.attach(interface)
-    assert node.host.run(lambda: node.mover.marked(node.pod.path)) == {DEVICE: "rail0"}
-    assert node.host.run(node.mover.marked) == {}
+    assert node.host.run(lambda: node.mover.marked({DEVICE}, node.pod.path)) == {DEVICE: "rail0"}
+    assert node.host.run(lambda: node.mover.marked({DEVICE})) == {}
     node.pod.close()
-    assert node.host.run(lambda: node.mover.marked(node.pod.path)) == {}
+    assert node.host.run(lambda: node.mover.marked({DEVICE}, node.pod.path)) == {}
 
 
 def test_sysctls_are_set_where_proc_sys_is_read_only(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
