@@ -33,7 +33,8 @@ from node.ledger.reader import Reading
 from node.metrics import Counter
 from node.values import Value, value
 from plugin.record_annotations import ALLOCATED, DEVICE_NUMBERS, DEVICES, MOST_DEVICES, ids_in, numbers_in
-from plugin.records import ContainerSizes, PodRecord, RecordBook, RecordOutcome, RecordSettled
+from plugin.record_choice import ContainerSizes
+from plugin.records import PodRecord, RecordBook, RecordOutcome, RecordSettled
 
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi

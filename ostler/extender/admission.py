@@ -3,7 +3,7 @@
 Kueue reserves quota for a Workload, and then asks each AdmissionCheck of its ClusterQueue. Here the answer is *Ready*
 once the gang has its cells (or reserves those of pods that it preempts), *Retry* while it has to wait, so that Kueue
 gives the quota to others, and *Rejected* if it can never be placed as it is. ``ostler.extender.check_answers``
-decides what the answers say; this file reads, holds and writes.
+decides what the answers say, ``ostler.extender.check_writing`` writes them; this file reads, and holds cells.
 
 Invariants. The Workload is the only record: a hold exists here exactly as long as its Workload has quota and no check
 that says Retry or Rejected, so nothing is released by an event alone that could be missed. Cells are held before
@@ -18,14 +18,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol
 
-from kube.bodies import Json, JsonObject, object_at, path_of, text_at
-from kube.collection import Collection, ReadClient
+from kube.bodies import JsonObject, path_of, text_at
+from kube.collection import Collection
 from kube.errors import KubeError, NotFound, WriteConflict
-from kube.events import Subject
 from kube.json_stream import Fields
 from kube.reflector import Handler, Reflector
 from ostler.extender.check_answers import (
@@ -40,15 +37,15 @@ from ostler.extender.check_answers import (
     unconcerned,
     waiting,
 )
+from ostler.extender.check_writing import GROUP, VERSION, AdmissionClient, CheckWriter, WorkloadReporter, is_ours
 from ostler.extender.holds import CellHolds
 from ostler.extender.metrics import ExtenderMetrics
-from ostler.extender.workloads import CONTROLLER, FIELDS, CheckState, KueueWorkload, WorkloadStep, read_workload
+from ostler.extender.workloads import FIELDS, KueueWorkload, WorkloadStep, read_workload
 from scheduling.cells.decision import CellsUserError, PodPlaced, PodPreempting
 from scheduling.cells.pod import CellPod
 
 log = logging.getLogger("ostler.extender")
 
-GROUP, VERSION = "kueue.x-k8s.io", "v1beta2"
 LOOK = 1.0
 """Seconds between two looks whether holds still hold, and after which a failed write is tried again."""
 SYNC = 15.0
@@ -58,25 +55,6 @@ CHECK_FIELDS: Fields = {
     "spec": {"controllerName": True, "parameters": {"name": True}},
     "status": {"conditions": True},
 }
-_EVENTS = {
-    CheckState.READY: ("Normal", "CellsReserved"),
-    CheckState.RETRY: ("Normal", "CellsNotFree"),
-    CheckState.REJECTED: ("Warning", "CellsImpossible"),
-}
-
-
-class AdmissionClient(ReadClient, Protocol):
-    """A client as far as the controller needs it."""
-
-    def replace(self, path: str, body: JsonObject, *, attempts: int | None = None) -> JsonObject:
-        """Put an object in the place of one."""
-
-
-class WorkloadReporter(Protocol):
-    """Takes what people must know of a Workload; never blocks."""
-
-    def report(self, workload: Subject, kind: str, reason: str, message: str) -> None:
-        """``kind``: Normal or Warning."""
 
 
 class AdmissionController:
@@ -93,11 +71,9 @@ class AdmissionController:
         may_act: Callable[[], bool],
         random: Callable[[], float],
     ) -> None:
-        self._client = client
         self._holds = holds
-        self._reporter = reporter
         self._metrics = metrics
-        self._may_act = may_act
+        self._writer = CheckWriter(client, reporter, metrics, may_act)
         self._changed = threading.Condition()
         self._workloads: dict[str, KueueWorkload] = {}
         self._checks: dict[str, JsonObject] = {}
@@ -158,7 +134,7 @@ class AdmissionController:
     def replace_checks(self, bodies: Sequence[JsonObject]) -> None:
         """These are all AdmissionChecks."""
         with self._changed:
-            self._checks = {name: body for body in bodies if (name := _name(body)) and _is_ours(body)}
+            self._checks = {name: body for body in bodies if (name := _name(body)) and is_ours(body)}
             self._due_checks |= dict.fromkeys(self._checks)
             self._due |= dict.fromkeys(self._workloads)
             self._changed.notify_all()
@@ -168,7 +144,7 @@ class AdmissionController:
         name = _name(body)
         with self._changed:
             was_ours = name in self._checks
-            if is_there and _is_ours(body):
+            if is_there and is_ours(body):
                 self._checks[name] = body
                 self._due_checks[name] = None
             else:
@@ -251,7 +227,7 @@ class AdmissionController:
             self._holds.end(uid)
         elif step is WorkloadStep.DECIDE:
             answers = self._decided(workload, ours)
-            self._write(workload, step, answers)
+            self._writer.answer(workload, step, answers)
         elif problem := self._holds.problem(uid) if self._holds.has(uid) else self._restore(workload):
             self._lose(workload, problem, ours)
 
@@ -292,54 +268,15 @@ class AdmissionController:
         """Ask Kueue to take back a Workload whose cells are lost."""
         self._holds.end(workload.uid)
         answers = retried(workload, f"{workload.key} has lost its cells: {problem}", ours)
-        if self._write(workload, WorkloadStep.KEEP, answers):
+        if self._writer.answer(workload, WorkloadStep.KEEP, answers):
             self._metrics.holds_lost.add()
-
-    def _write(self, workload: KueueWorkload, step: WorkloadStep, answers: Mapping[str, CheckAnswer]) -> bool:
-        """Write answers, if the Workload still needs this step; whether they were written. Raises ``KubeError``."""
-        path = path_of("apis", GROUP, VERSION, "namespaces", workload.namespace, "workloads", workload.name)
-        if not self._may_act():
-            return False
-        try:
-            body = self._client.get(path, attempts=1)
-            fresh = read_workload(body)
-            if (fresh.uid, fresh.pod_sets) != (workload.uid, workload.pod_sets) or fresh.step(
-                answers.keys()
-            ) is not step:
-                # The watch tells it soon.
-                return False
-            checks = object_at(body, "status").get("admissionChecks")
-            for check in checks if isinstance(checks, list) else ():
-                if isinstance(check, dict) and (answer := answers.get(text_at(check, "name"))) is not None:
-                    _enter(check, answer)
-            self._client.replace(f"{path}/status", body, attempts=1)
-        except NotFound:
-            return False
-        answer = next(iter(answers.values()))
-        self._metrics.checks.add(answer.state.value.lower())
-        self._reporter.report(_subject(workload), *_EVENTS[answer.state], answer.message)
-        log.info("check answered", extra={"workload": workload.key, "state": answer.state.value, "why": answer.message})
-        return True
 
     def _activate(self, name: str) -> None:
         """Say on an AdmissionCheck that it is answered."""
         with self._changed:
             known = self._checks.get(name)
-        if known is None or not self._may_act():
-            return
-        wanted = _condition(known)
-        if _has_condition(known, wanted):
-            return
-        path = path_of("apis", GROUP, VERSION, "admissionchecks", name)
-        with suppress(NotFound):
-            body = self._client.get(path, attempts=1)
-            if not _is_ours(body) or _has_condition(body, wanted):
-                return
-            status = object_at(body, "status")
-            others = [each for each in _conditions(body) if text_at(each, "type") != "Active"]
-            changed: JsonObject = {**wanted, "lastTransitionTime": _now()}
-            body["status"] = {**status, "conditions": [*others, changed]}
-            self._client.replace(f"{path}/status", body, attempts=1)
+        if known is not None:
+            self._writer.activate(known)
 
 
 _IN_USE = 409
@@ -367,53 +304,5 @@ class _Feed:
         """Nothing has changed."""
 
 
-def _subject(workload: KueueWorkload) -> Subject:
-    return Subject(
-        "Workload",
-        workload.name,
-        workload.uid,
-        api_version=f"{GROUP}/{VERSION}",
-        namespace=workload.namespace,
-        is_namespaced=True,
-    )
-
-
 def _name(body: JsonObject) -> str:
     return text_at(body, "metadata", "name")
-
-
-def _is_ours(body: JsonObject) -> bool:
-    return text_at(body, "spec", "controllerName") == CONTROLLER
-
-
-def _enter(check: JsonObject, answer: CheckAnswer) -> None:
-    """Change one check of a Workload to an answer."""
-    updates: list[Json] = list(answer.updates)
-    check |= {"state": answer.state.value, "message": answer.message, "lastTransitionTime": _now()}
-    for key, value in (("podSetUpdates", updates or None), ("requeueAfterSeconds", answer.retry_after)):
-        check.pop(key, None)
-        if value is not None:
-            check[key] = value
-
-
-def _condition(body: JsonObject) -> JsonObject:
-    """The condition Active that an AdmissionCheck should have."""
-    found: JsonObject = {"type": "Active", "status": "True", "reason": "Active"}
-    found["message"] = "ostler's extender answers this check"
-    if object_at(body, "spec", "parameters"):
-        found |= {"status": "False", "reason": "ParametersNotSupported"}
-        found["message"] = "spec.parameters is not supported; create the AdmissionCheck without it"
-    return found
-
-
-def _conditions(body: JsonObject) -> list[Json]:
-    found = object_at(body, "status").get("conditions")
-    return found if isinstance(found, list) else []
-
-
-def _has_condition(body: JsonObject, wanted: JsonObject) -> bool:
-    return any(isinstance(each, dict) and wanted.items() <= each.items() for each in _conditions(body))
-
-
-def _now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -17,7 +17,31 @@ ROUTINES = ("filter", "prioritize", "bind", "preempt", "inspect")
 RESULTS = ("ok", "user_error", "platform_error")
 
 
-class ExtenderMetrics:
+class EventMetrics:
+    """Counts posted events; see ``kube.events.PostingObserver``."""
+
+    def __init__(self) -> None:
+        self.events = Counter("ostler_extender_events_posted", "Events that the API server has accepted.")
+        self.events_dropped = Counter(
+            "ostler_extender_events_dropped",
+            "Events that were dropped: too many waited, or the API server refused them.",
+        )
+        self.events_failed = Counter("ostler_extender_events_failures", "Attempts to post an event that failed.")
+
+    def posted(self, events: int) -> None:
+        """See ``kube.events.PostingObserver``."""
+        self.events.add(by=events)
+
+    def dropped(self, events: int) -> None:
+        """See ``kube.events.PostingObserver``."""
+        self.events_dropped.add(by=events)
+
+    def failed(self) -> None:
+        """See ``kube.events.PostingObserver``."""
+        self.events_failed.add()
+
+
+class ExtenderMetrics(EventMetrics):
     """Counts what the extender does."""
 
     def __init__(self) -> None:
@@ -80,24 +104,7 @@ class ExtenderMetrics:
             "ostler_extender_reservations_lost",
             "Reservations for Workloads that ended early: a stronger gang took the cells, or they became bad.",
         )
-        self.events = Counter("ostler_extender_events_posted", "Events that the API server has accepted.")
-        self.events_dropped = Counter(
-            "ostler_extender_events_dropped",
-            "Events that were dropped: too many waited, or the API server refused them.",
-        )
-        self.events_failed = Counter("ostler_extender_events_failures", "Attempts to post an event that failed.")
-
-    def posted(self, events: int) -> None:
-        """See ``kube.events.PostingObserver``."""
-        self.events.add(by=events)
-
-    def dropped(self, events: int) -> None:
-        """See ``kube.events.PostingObserver``."""
-        self.events_dropped.add(by=events)
-
-    def failed(self) -> None:
-        """See ``kube.events.PostingObserver``."""
-        self.events_failed.add()
+        super().__init__()
 
 
 class ExtenderFigures:

@@ -179,7 +179,7 @@ class ExtenderProcess:
         self._poster.offer("Warning", reason, message, time.time(), subject)
 
     def report(self, workload: Subject, kind: str, reason: str, message: str) -> None:
-        """See ``ostler.extender.admission.WorkloadReporter``."""
+        """See ``ostler.extender.check_writing.WorkloadReporter``."""
         self._poster.offer(kind, reason, message, time.time(), workload)
 
     def _admission_controller(self) -> AdmissionController:

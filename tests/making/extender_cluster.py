@@ -162,16 +162,30 @@ class ClusterApi:
             pod["metadata"]["annotations"].update(body["metadata"]["annotations"])
             return 200, self.put(pod)
 
+    def read(self, parts: list[str]) -> tuple[int, Object]:
+        """An object, all of a kind, or what ``resource.k8s.io`` has if there are ResourceSlices."""
+        kind = _kind_at(parts)
+        if parts[:2] == ["apis", "resource.k8s.io"] and not kind and self.all("ResourceSlice"):
+            versions = [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]
+            return 200, {"versions": versions, "resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]}
+        if kind in self.missing:
+            return 404, _status(404, "NotFound", "the server could not find the requested resource")
+        if parts[-1] == kind:
+            return 200, self.listed(kind)
+        name = next((key for key, value in KINDS.items() if value == kind), "Node")
+        found = self.get(name, parts[-1], _namespace_at(parts))
+        return (200, found) if found else (404, _status(404, "NotFound", f"{parts[-1]} not found"))
+
     def write(self, method: str, parts: list[str], path: str, body: Object) -> tuple[int, Object]:
         for end, (status, message) in self.refusals.items():
             if path.endswith(end):
                 return status, _status(status, "Refused", message)
-        namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
+        namespace = _namespace_at(parts)
         if parts[-1] == "binding":
             return self.bind(namespace, parts[-2], path, body)
         if method == "PATCH" and "pods" in parts and parts[-1] == "status":
             return self.annotate(namespace, parts[-2], body)
-        kind = next(each for each in KINDS.values() if each in parts)
+        kind = _kind_at(parts)
         name = body.get("metadata", {}).get("name", parts[-1])
         with self.changed:
             known = self._objects.get((kind, namespace, name))
@@ -189,6 +203,15 @@ class ClusterApi:
             return 201, self.put(body)
 
 
+def _kind_at(parts: list[str]) -> str:
+    """The collection that a path is about, empty if none."""
+    return next((each for each in KINDS.values() if each in parts), "")
+
+
+def _namespace_at(parts: list[str]) -> str:
+    return parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
+
+
 def _status(code: int, reason: str, message: str) -> Object:
     return {"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": message}
 
@@ -204,24 +227,11 @@ def _handler(api: ClusterApi) -> type[http.server.BaseHTTPRequestHandler]:
                 return
             url = urlsplit(self.path)
             parts = [part for part in url.path.split("/") if part]
-            query = parse_qs(url.query)
-            kind = next((each for each in KINDS.values() if each in parts), "")
-            if parts[:2] == ["apis", "resource.k8s.io"] and not kind and api.all("ResourceSlice"):
-                versions = [{"groupVersion": "resource.k8s.io/v1", "version": "v1"}]
-                self._send(
-                    200, {"versions": versions, "resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]}
-                )
-            elif kind in api.missing:
-                self._send(404, _status(404, "NotFound", "the server could not find the requested resource"))
-            elif parts[-1] == kind and query.get("watch"):
+            kind, query = _kind_at(parts), parse_qs(url.query)
+            if kind not in api.missing and parts[-1] == kind and query.get("watch"):
                 self._watch(kind, int(query["resourceVersion"][0]))
-            elif parts[-1] == kind:
-                self._send(200, api.listed(kind))
             else:
-                namespace = parts[parts.index("namespaces") + 1] if "namespaces" in parts else ""
-                name = next((key for key, value in KINDS.items() if value == kind), "Node")
-                found = api.get(name, parts[-1], namespace)
-                self._send(200, found) if found else self._send(404, _status(404, "NotFound", f"{parts[-1]} not found"))
+                self._send(*api.read(parts))
 
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))

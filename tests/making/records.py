@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
 from plugin.preferred import PlacementMap
-from plugin.records import ContainerSizes, PodRecord, RecordBook
+from plugin.record_choice import ContainerSizes
+from plugin.records import PodRecord, RecordBook
 
 GPU = "nvidia.com/gpu"
 ALL = [f"g{number}" for number in range(8)]

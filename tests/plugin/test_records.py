@@ -12,19 +12,8 @@ from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
 from node.values import replace
 from plugin.preferred import PlacementMap
-from plugin.records import (
-    MOST_PODS,
-    PATIENCE,
-    PAUSE,
-    Arrivals,
-    ContainerSizes,
-    PendingRecord,
-    PodRecord,
-    RecordBook,
-    RecordedChoice,
-    RecordOutcome,
-    choose,
-)
+from plugin.record_choice import ContainerSizes, PendingRecord, RecordedChoice, choose
+from plugin.records import MOST_PODS, PATIENCE, PAUSE, Arrivals, PodRecord, RecordBook, RecordOutcome
 from tests.making.places import even
 from tests.making.records import ALL, GPU, book, numbered, record
 from tests.making.virtual_time import now, play

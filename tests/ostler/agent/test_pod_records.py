@@ -25,7 +25,8 @@ from ostler.agent.pod_records import (
 )
 from ostler.metrics.counters import HoldsMetrics
 from plugin.record_annotations import ALLOCATED, DEVICE_NUMBERS, DEVICES, LONGEST, MOST_DEVICES, ids_in, numbers_in
-from plugin.records import ContainerSizes, RecordBook
+from plugin.record_choice import ContainerSizes
+from plugin.records import RecordBook
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.apiserver.server import ApiServer
 from sandbox.kubelet.kubelet import Kubelet

@@ -59,30 +59,32 @@ def test_a_minimal_file_gives_the_defaults() -> None:
     assert good("minimal.yaml").settings == load(None, {}, {}).settings
 
 
+EVERY_OPTION = EditOptions(
+    strategies=(ListStrategy.ENVVAR,),
+    ids=IdStrategy.INDEX,
+    device_specs=False,
+    cdi_mode=CdiMode.FULL,
+    cdi_annotation_prefix="cdi.example.com/",
+    driver_root="/run/nvidia/driver",
+    dev_root="/",
+    hook="/usr/bin/nvidia-cdi-hook",
+    features=("gdrcopy", "mofed"),
+    imex_channels=(0, 7),
+    imex_required=False,
+)
+EVERY_SELECTOR = Selector(
+    kinds=(GPU,),
+    vendors=("nvidia",),
+    products=("NVIDIA L4", "H100*"),
+    uuids=("GPU-1f5e*",),
+    pci_addresses=("0000:3b:00.0", "0000:5*"),
+    names=("gpu-0000-3b-*",),
+    mig_enabled=False,
+)
+
+
 def test_every_setting_arrives() -> None:
     settings = good("everything.yaml").settings
-    options = EditOptions(
-        strategies=(ListStrategy.ENVVAR,),
-        ids=IdStrategy.INDEX,
-        device_specs=False,
-        cdi_mode=CdiMode.FULL,
-        cdi_annotation_prefix="cdi.example.com/",
-        driver_root="/run/nvidia/driver",
-        dev_root="/",
-        hook="/usr/bin/nvidia-cdi-hook",
-        features=("gdrcopy", "mofed"),
-        imex_channels=(0, 7),
-        imex_required=False,
-    )
-    selector = Selector(
-        kinds=(GPU,),
-        vendors=("nvidia",),
-        products=("NVIDIA L4", "H100*"),
-        uuids=("GPU-1f5e*",),
-        pci_addresses=("0000:3b:00.0", "0000:5*"),
-        names=("gpu-0000-3b-*",),
-        mig_enabled=False,
-    )
     assert settings == Settings(
         node_name="worker-1.example.com",
         kubelet=KubeletSettings(
@@ -104,7 +106,7 @@ def test_every_setting_arrives() -> None:
         socket=Path("/run/ostler-test/agent.sock"),
         http="[::1]:8080",
         instance="blue-7",
-        rules=(Rule("example.com/one", selector, ids=DeviceIds.NAME, edits=options, hints=False),),
+        rules=(Rule("example.com/one", EVERY_SELECTOR, ids=DeviceIds.NAME, edits=EVERY_OPTION, hints=False),),
         topology_file=Path("/etc/ostler/no-such-topology.yaml"),
         kubernetes=KubernetesSettings(
             EventsChoice.ON,
