@@ -9,7 +9,7 @@ from typing import Protocol
 
 import pytest
 
-from tests.cluster.rig.agent import NodeAgent, forget
+from tests.cluster.rig.agent import OSTLER, NodeAgent, forget
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster, down, up
 from tests.cluster.rig.node import Node
@@ -22,7 +22,13 @@ class RunAgent(Protocol):
     """Makes an agent on the node, started unless told otherwise; it is ended after the test."""
 
     def __call__(
-        self, document: Object, name: str = "ostler", *, start: bool = True, arguments: tuple[str, ...] = ()
+        self,
+        document: Object,
+        name: str = "ostler",
+        *,
+        start: bool = True,
+        arguments: tuple[str, ...] = (),
+        program: tuple[str, ...] = OSTLER,
     ) -> NodeAgent: ...
 
 
@@ -89,9 +95,14 @@ def run_agent(node: Node) -> Iterator[RunAgent]:
     made: list[NodeAgent] = []
 
     def run(
-        document: Object, name: str = "ostler", *, start: bool = True, arguments: tuple[str, ...] = ()
+        document: Object,
+        name: str = "ostler",
+        *,
+        start: bool = True,
+        arguments: tuple[str, ...] = (),
+        program: tuple[str, ...] = OSTLER,
     ) -> NodeAgent:
-        agent = NodeAgent(node, document, name, arguments)
+        agent = NodeAgent(node, document, name, arguments, program)
         made.append(agent)
         return agent.start() if start else agent
 

@@ -11,7 +11,7 @@ import pytest
 from tests.cluster.conftest import RunAgent
 from tests.cluster.dra.claims import CLAIMS, Claims
 from tests.cluster.dra.classes import apply_classes, remove_classes
-from tests.cluster.rig.agent import NodeAgent, configuration
+from tests.cluster.rig.agent import OSTLER, NodeAgent, configuration
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
@@ -26,7 +26,13 @@ class RunDriver(Protocol):
     """Makes an agent with the DRA door and this node's own identity, started unless told otherwise."""
 
     def __call__(
-        self, recorded: str, *resources: Object, start: bool = True, name: str = "ostler", **sections: Any
+        self,
+        recorded: str,
+        *resources: Object,
+        start: bool = True,
+        name: str = "ostler",
+        program: tuple[str, ...] = OSTLER,
+        **sections: Any,
     ) -> NodeAgent: ...
 
 
@@ -59,10 +65,17 @@ def claims(api: Api, classes: None, pods: Pods, node: Node, run_agent: RunAgent)
 def run_driver(run_agent: RunAgent, node: Node) -> RunDriver:
     """Starts agents that offer their GPUs by claims, unless other resources are given."""
 
-    def run(recorded: str, *resources: Object, start: bool = True, name: str = "ostler", **sections: Any) -> NodeAgent:
+    def run(
+        recorded: str,
+        *resources: Object,
+        start: bool = True,
+        name: str = "ostler",
+        program: tuple[str, ...] = OSTLER,
+        **sections: Any,
+    ) -> NodeAgent:
         kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}
         document = configuration(recorded, *(resources or (GPUS,)), **{"kubernetes": kubernetes, **sections})
-        return run_agent(document, name, start=start)
+        return run_agent(document, name, start=start, program=program)
 
     return run
 

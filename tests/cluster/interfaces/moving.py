@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.dra.claims import NIC_CLASS, allocated, devices, request, template, user
 from tests.cluster.dra.conftest import Stage
 from tests.cluster.interfaces.stand_ins import MOVING, Link, StandIns
-from tests.cluster.rig.agent import NodeAgent
+from tests.cluster.rig.agent import OSTLER, NodeAgent
 from tests.cluster.rig.api import Object, Refused
-from tests.cluster.rig.pods import FOREVER
+from tests.cluster.rig.pods import FOREVER, PODS, phase
 from tests.cluster.rig.processes import wait_until
 
 LOOK = "ip -o address; cat /var/run/ostler/interfaces/*.json; echo over;"
@@ -21,11 +22,13 @@ LOOK = "ip -o address; cat /var/run/ostler/interfaces/*.json; echo over;"
 class Moving:
     """An agent on a node with stand-ins, and pods with a NIC each, from the template ``nic``."""
 
-    def __init__(self, stage: Stage, made: StandIns, config: Object | None = None) -> None:
+    def __init__(
+        self, stage: Stage, made: StandIns, config: Object | None = None, program: tuple[str, ...] = OSTLER
+    ) -> None:
         self.stage = stage
         self.stand_ins = made
         self.resources = (MOVING,)
-        self.agent: NodeAgent = stage.run_driver(made.recorded, *self.resources)
+        self.agent: NodeAgent = stage.run_driver(made.recorded, *self.resources, program=program)
         # What the node had, to which it has to come back.
         self.before = made.on_node()
         stage.claims.wait_slices(len(made.names))
@@ -40,14 +43,30 @@ class Moving:
         self.create(name, then)
         return self.wait_interface(name, timeout)
 
-    def wait_interface(self, name: str, timeout: float = 60.0) -> str:
-        """What a pod wrote once it runs: whatever happens, none does without its interface."""
+    def wait_interface(self, name: str, timeout: float = 60.0, *, nudged: bool = False) -> str:
+        """What a pod wrote once it runs: whatever happens, none does without its interface.
+
+        ``nudged``: the kubelet does not wait ten seconds before it tries again what has failed.
+        """
+        if nudged:
+            wait_until(f"pod {name} runs", lambda: self._nudge(name), timeout)
         self.stage.pods.wait_phase(name, "Running", timeout)
         wait_until(f"{name} has looked", lambda: "over" in self._written(name), timeout)
         seen, interface = self._written(name), self.interface_of(name)
         assert f" {interface} " in seen, f"pod {name} runs without {interface}: {seen}"
         assert f'"name": "{interface}"' in seen
         return seen
+
+    def _nudge(self, name: str) -> bool:
+        """Whether the pod runs; if not, change its annotations once a second, at which the kubelet tries again."""
+        found = self.stage.pods.get(name)
+        if phase(found) == "Running":
+            return True
+        now = str(int(time.time()))
+        if found["metadata"].get("annotations", {}).get("nudged") != now:
+            change = {"metadata": {"annotations": {"nudged": now}}}
+            self.stage.cluster.api.request("PATCH", f"{PODS}/{name}", change, "application/merge-patch+json")
+        return False
 
     def _written(self, name: str) -> str:
         """What the pod's container wrote; nothing while the kubelet or the container is not there."""

@@ -36,12 +36,23 @@ def configuration(recorded: str, *resources: Object, **sections: Any) -> Object:
 
 
 class NodeAgent:
-    """One ``ostler run`` on ``node``; several may be made, and one of them is active."""
+    """One ``ostler run`` on ``node``; several may be made, and one of them is active.
 
-    def __init__(self, node: Node, document: Object, name: str = "ostler", arguments: Sequence[str] = ()) -> None:
+    ``program``: the command that is ostler, or a test's own that does more.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        document: Object,
+        name: str = "ostler",
+        arguments: Sequence[str] = (),
+        program: Sequence[str] = OSTLER,
+    ) -> None:
         self._node = node
         self._name = name
         self._arguments = arguments
+        self._program = program
         self._process: Inside | None = None
         self.configure(document)
 
@@ -59,8 +70,8 @@ class NodeAgent:
 
     def spawn(self) -> Inside:
         """Start it and do not wait: a standby serves nothing before it has become active."""
-        command = [*OSTLER, "run", "--config", str(CONFIGURATION), "--node-name", self._node.name, *self._arguments]
-        self._process = self._node.spawn(self._name, *command)
+        options = ["--config", str(CONFIGURATION), "--node-name", self._node.name, *self._arguments]
+        self._process = self._node.spawn(self._name, *self._program, "run", *options)
         return self._process
 
     def start(self) -> NodeAgent:
