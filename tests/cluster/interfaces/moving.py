@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.dra.claims import NIC_CLASS, allocated, devices, request, template, user
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import GPUS, Stage
 from tests.cluster.interfaces.stand_ins import MOVING, Link, StandIns
 from tests.cluster.rig.agent import OSTLER, NodeAgent
 from tests.cluster.rig.api import Object, Refused
@@ -20,19 +20,29 @@ LOOK = "ip -o address; cat /var/run/ostler/interfaces/*.json; echo over;"
 
 
 class Moving:
-    """An agent on a node with stand-ins, and pods with a NIC each, from the template ``nic``."""
+    """An agent on a node with stand-ins, and pods with a NIC each, and a GPU if there are any, from a template."""
 
     def __init__(
         self, stage: Stage, made: StandIns, config: Object | None = None, program: tuple[str, ...] = OSTLER
     ) -> None:
         self.stage = stage
         self.stand_ins = made
-        self.resources = (MOVING,)
-        self.agent: NodeAgent = stage.run_driver(made.recorded, *self.resources, program=program)
+        self.resources = (MOVING, GPUS) if made.gpus else (MOVING,)
+        self.agent: NodeAgent = stage.run_driver(
+            made.recorded, *self.resources, program=program, dra={"deviceMetadata": ["v1beta1"]}
+        )
         # What the node had, to which it has to come back.
         self.before = made.on_node()
-        stage.claims.wait_slices(len(made.names))
-        stage.claims.create(template("nic", devices(request(NIC_CLASS, "nic"), config=[config] if config else ())))
+        stage.claims.wait_slices(len(made.names) + made.gpus)
+        requests = [request(NIC_CLASS, "nic"), *([request()] if made.gpus else [])]
+        stage.claims.create(template("nic", devices(*requests, config=[config] if config else ())))
+
+    def standby(self) -> NodeAgent:
+        """A second agent that waits for the end of the first."""
+        second = self.stage.run_driver(self.stand_ins.recorded, *self.resources, start=False, name="standby")
+        second.spawn()
+        wait_until("the standby waits", lambda: "standby" in second.process.output, alive=second.process.died)
+        return second
 
     def create(self, name: str, then: str = FOREVER, **spec: Any) -> str:
         """Create a pod with a NIC; it writes what it sees, and runs on."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from tests.cluster.rig.agent import RECORDED
 from tests.cluster.rig.node import Node
 
 NIC = "example.com/nic"
@@ -40,15 +41,20 @@ class Link:
 
 
 class StandIns:
-    """``count`` interfaces on the machine: NIC ``n`` is called ``names[n]``; neighbours share a network."""
+    """``count`` interfaces on the machine: NIC ``n`` is called ``names[n]``; neighbours share a network.
 
-    def __init__(self, node: Node, count: int, kind: str = "veth") -> None:
+    ``gpus``: how many GPUs the recorded node has as well.
+    """
+
+    def __init__(self, node: Node, count: int, kind: str = "veth", *, with_gpus: bool = False) -> None:
         number = node.folder.parent.name.rpartition("-")[2]
         self.names = [f"on{number}n{index}" for index in range(count)]
         self._parent = f"on{number}p"
         self._kind = kind
         path = node.folder / "nics.yaml"
-        path.write_text(yaml.safe_dump(recorded(self.names)))
+        document = recorded(self.names)
+        self.gpus = _add_gpus(document["facts"]) if with_gpus else 0
+        path.write_text(yaml.safe_dump(document))
         self.recorded = str(path.with_suffix(""))
         """The recorded node, as ``configuration`` wants it."""
 
@@ -85,9 +91,9 @@ def address(index: int) -> str:
 
 
 @contextmanager
-def stand_ins(node: Node, count: int, kind: str = "veth") -> Iterator[StandIns]:
+def stand_ins(node: Node, count: int, kind: str = "veth", *, with_gpus: bool = False) -> Iterator[StandIns]:
     """The interfaces until the end of the block."""
-    made = StandIns(node, count, kind)
+    made = StandIns(node, count, kind, with_gpus=with_gpus)
     made.remove()
     try:
         made.make()
@@ -147,3 +153,13 @@ def recorded(names: Sequence[str]) -> dict[str, Any]:
             "cdi": {},
         },
     }
+
+
+def _add_gpus(facts: dict[str, Any]) -> int:
+    """Give the node the GPUs of a recorded one; how many."""
+    found = yaml.safe_load((RECORDED / "l4-2.yaml").read_text())["facts"]
+    facts["nvml"] = found["nvml"]
+    facts["sysfs"] |= {key: found["sysfs"][key] for key in ("device_files", "nvidia_module_version")}
+    addresses = {gpu["bus_id"].lower()[4:] for gpu in found["nvml"]["gpus"]}
+    facts["sysfs"]["pci"] += [each for each in found["sysfs"]["pci"] if each["address"] in addresses]
+    return len(addresses)

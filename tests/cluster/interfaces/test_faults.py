@@ -9,7 +9,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -104,6 +103,10 @@ class Rounds:
         if victim == "pod":
             for process in processes(stage.node, uid):
                 kill(process)
+        elif victim == "agent":
+            # Nobody waits until it is ready, so it may be killed again before.
+            self._moving.agent.stop(signal.SIGKILL)
+            self._moving.agent.spawn()
         else:
             kill_part(victim, stage.cluster, stage.node, self._moving.agent)
         self._hold.release()
@@ -172,9 +175,7 @@ def test_a_container_waits_for_its_interface_if_the_runtime_dropped_the_plugin(m
 def test_the_next_instance_takes_interfaces_over_and_back(moving: Moving) -> None:
     stage = moving.stage
     moving.run("first")
-    standby = stage.run_driver(moving.stand_ins.recorded, *moving.resources, start=False, name="standby")
-    standby.spawn()
-    wait_until("the standby waits", lambda: "standby" in standby.process.output, alive=standby.process.died)
+    standby = moving.standby()
     moving.agent.stop()
     wait_until("the standby is ready", standby.ready, alive=standby.process.died)
     moving.wait_interface("first")
@@ -185,14 +186,21 @@ def test_the_next_instance_takes_interfaces_over_and_back(moving: Moving) -> Non
 
 
 @pytest.mark.timeout(300)
-def test_fifty_pods_at_once_get_fifty_interfaces_and_give_them_back(stage: Stage, tmp_path: Path) -> None:
+def test_fifty_pods_at_once_get_fifty_interfaces_and_give_them_back_across_a_handover(stage: Stage) -> None:
     with stand_ins(stage.node, FIFTY) as made:
         moving = Moving(stage, made)
+        standby = moving.standby()
         names = [f"pod-{number}" for number in range(FIFTY)]
-        for name in names:
+        for name in names[: FIFTY // 2]:
             moving.create(name)
+        wait_until("an interface has moved", lambda: len(made.on_node()) < FIFTY)
+        moving.agent.process.send(signal.SIGTERM)
+        for name in names[FIFTY // 2 :]:
+            moving.create(name)
+        moving.agent.stop()
+        wait_until("the standby is ready", standby.ready, 120, standby.process.died)
         for name in names:
-            moving.wait_interface(name, 200)
+            moving.wait_interface(name, 200, nudged=True)
         assert len({moving.interface_of(name) for name in names}) == FIFTY
         assert made.on_node() == {}
         for name in names:
