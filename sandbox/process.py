@@ -19,6 +19,8 @@ from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
 START_TIMEOUT = 30.0
 """Seconds until the agent must answer on its socket."""
+ANSWER_TIMEOUT = 15.0
+"""Seconds until it must answer a question there."""
 
 
 class AgentFailed(Exception):
@@ -145,19 +147,19 @@ class AgentProcess:
     async def devices(self) -> agent_pb2.ListDevicesResponse:
         """Every device as the agent sees it."""
         answer: agent_pb2.ListDevicesResponse = await self._stub().ListDevices(
-            agent_pb2.ListDevicesRequest(), timeout=15
+            agent_pb2.ListDevicesRequest(), timeout=ANSWER_TIMEOUT
         )
         return answer
 
     async def status(self) -> agent_pb2.GetStatusResponse:
         """The agent's status."""
-        answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(agent_pb2.GetStatusRequest(), timeout=15)
+        answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(agent_pb2.GetStatusRequest(), timeout=ANSWER_TIMEOUT)
         return answer
 
     async def topology(self) -> agent_pb2.GetTopologyResponse:
         """The places of its devices."""
         answer: agent_pb2.GetTopologyResponse = await self._stub().GetTopology(
-            agent_pb2.GetTopologyRequest(), timeout=15
+            agent_pb2.GetTopologyRequest(), timeout=ANSWER_TIMEOUT
         )
         return answer
 
@@ -172,7 +174,7 @@ class AgentProcess:
         """The slices it publishes, None where no device is offered to claims."""
         try:
             answer: agent_pb2.ListSlicesResponse = await self._stub().ListSlices(
-                agent_pb2.ListSlicesRequest(), timeout=15
+                agent_pb2.ListSlicesRequest(), timeout=ANSWER_TIMEOUT
             )
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
@@ -182,17 +184,17 @@ class AgentProcess:
 
     async def claims(self) -> agent_pb2.ListClaimsResponse:
         """The claims that hold devices of its node, or were refused them lately."""
-        answer: agent_pb2.ListClaimsResponse = await self._stub().ListClaims(agent_pb2.ListClaimsRequest(), timeout=15)
+        answer: agent_pb2.ListClaimsResponse = await self._stub().ListClaims(agent_pb2.ListClaimsRequest(), timeout=ANSWER_TIMEOUT)
         return answer
 
     async def holds(self) -> agent_pb2.ListHoldsResponse:
         """The holds on its node's devices."""
-        answer: agent_pb2.ListHoldsResponse = await self._stub().ListHolds(agent_pb2.ListHoldsRequest(), timeout=15)
+        answer: agent_pb2.ListHoldsResponse = await self._stub().ListHolds(agent_pb2.ListHoldsRequest(), timeout=ANSWER_TIMEOUT)
         return answer
 
     async def rescan(self) -> agent_pb2.RescanResponse:
         """Have it look at the hardware now."""
-        answer: agent_pb2.RescanResponse = await self._stub().Rescan(agent_pb2.RescanRequest(), timeout=30)
+        answer: agent_pb2.RescanResponse = await self._stub().Rescan(agent_pb2.RescanRequest(), timeout=2 * ANSWER_TIMEOUT)
         return answer
 
     def _stub(self) -> agent_pb2_grpc.AgentStub:

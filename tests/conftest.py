@@ -17,7 +17,7 @@ import hypothesis
 import pytest
 
 from node.inventory.recordings import source
-from sandbox import process
+from sandbox import node, process
 from tests.making import recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
@@ -25,12 +25,22 @@ from tests.making.forked_ostler import ForkedOstler
 # jsonschema would compile the grammars of IRIs, for a second of every worker. No schema that a test judges by has them.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
-# Workers share few cores: how long an example takes says nothing about the code.
-hypothesis.settings.register_profile("shared", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
-hypothesis.settings.load_profile("shared")
+# Workers share few cores: how long an example takes says nothing about the code. Every run has the same examples, so
+# that a run fails for what was changed alone; --hypothesis-seed=N makes others.
+for _name, _is_same in (("same", True), ("others", False)):
+    hypothesis.settings.register_profile(
+        _name, derandomize=_is_same, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    )
+hypothesis.settings.load_profile("same")
 
 ROOM = 1 << 30
 """Bytes that must be free in memory for the directories of tests; containers often have 64 MiB there."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A seed on the command line counts: Hypothesis ignores it where every run has the same examples."""
+    if config.getoption("hypothesis_seed", None) is not None:
+        hypothesis.settings.load_profile("others")
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -79,6 +89,15 @@ def forked_ostler() -> Iterator[None]:
     """Nodes in boxes fork their agents: see ``tests.making.forked_ostler``."""
     with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "start_ostler", forked.start)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_boxes() -> Iterator[None]:
+    """Agents in boxes get time: on a machine that others use, too, they may be slow at whatever they do."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (node, "REGISTRATION_TIMEOUT")):
+            patch.setattr(module, name, 120.0)
         yield
 
 

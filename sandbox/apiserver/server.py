@@ -197,7 +197,7 @@ class RequestLog:
         """Return the requests for changes."""
         return [each for each in self.of(resource=resource) if each.write]
 
-    def wait(self, condition: Callable[[list[LoggedRequest]], object], seconds: float = 10.0) -> bool:
+    def wait(self, condition: Callable[[list[LoggedRequest]], object], seconds: float = 120.0) -> bool:
         """Wait until the condition holds for the requests so far; tell whether it did in time."""
         with self._changed:
             return bool(self._changed.wait_for(lambda: condition(list(self._all)), seconds))

@@ -20,6 +20,7 @@ from node.inventory.model import Device, DeviceKind, Snapshot
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Cause
 from node.rules import Rule
+from node.values import replace
 from tests.making.events import RecordedEvents
 from tests.waiting import eventually
 
@@ -129,6 +130,11 @@ class Side:
 
     def _changed(self, _: RegistrationChanged) -> None:
         self.changes += 1
+
+    def wait_for_kubelet(self, seconds: float) -> None:
+        """Give the kubelet so long from now on to ask, and to give its verdict."""
+        self.door._options = replace(self.door._options, patience=seconds)
+        self.door._woken.set()
 
     async def end(self) -> None:
         """Cancel ``run`` and wait for its end."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from node.clocks import SYSTEM
+from node.clocks import SystemClocks
 from node.events import EventBus, EventType
 from node.health.signal import HealthEvent
 from node.inventory.nvidia.compute_modes import DEFAULT
@@ -36,6 +37,8 @@ class MpsNode:
         self.path = folder / "mps.json"
         self.events: list[tuple[str, str]] = []
         self.changes = 0
+        self.now: float | None = None
+        """Monotonic seconds of a test that stops the time."""
         self.bus = EventBus()
         self.lost: list[HealthEvent] = []
         self.bus.subscribe(HealthEvent, self.lost.append)
@@ -48,13 +51,16 @@ class MpsNode:
             self.driver.home,
             ExclusiveModes(self.modes),
             MpsRecord(self.path),
-            clocks=SYSTEM,
+            clocks=SystemClocks(monotonic=self._monotonic),
             events=self,
             bus=self.bus,
             metrics=self.metrics,
             on_changed=self._changed,
             pace=PACE,
         )
+
+    def _monotonic(self) -> float:
+        return time.monotonic() if self.now is None else self.now
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         assert kind is EventType.WARNING
@@ -96,7 +102,7 @@ class MpsNode:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.01)
 

@@ -7,6 +7,7 @@ on nothing but its inputs.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor
 from typing import Any, TypeVar
@@ -128,6 +129,16 @@ def play(work: Coroutine[Any, Any, T]) -> T:
         return result
     finally:
         loop.discard()
+
+
+def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that runs on a loop of its own: it needs no machine to be in time."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        play(test(*args, **kwargs))
+
+    return run
 
 
 def now() -> float:

@@ -32,7 +32,7 @@ class Watcher:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
-    async def writes(self, condition: Callable[[Shown], object], within: float = 60.0) -> Shown:
+    async def writes(self, condition: Callable[[Shown], object], within: float = 120.0) -> Shown:
         """The next line that is as it should be; fails after ``within`` seconds."""
         assert self._process.stdout is not None
         try:

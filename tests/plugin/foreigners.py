@@ -77,7 +77,7 @@ async def registering(
     await server.start()
     async with grpc.aio.insecure_channel(f"unix:{root}/device-plugins/kubelet.sock", options=LOCAL) as channel:
         await api_pb2_grpc.RegistrationStub(channel).Register(
-            api_pb2.RegisterRequest(version="v1beta1", endpoint=name, resource_name=resource), timeout=10
+            api_pb2.RegisterRequest(version="v1beta1", endpoint=name, resource_name=resource), timeout=60
         )
     try:
         yield path

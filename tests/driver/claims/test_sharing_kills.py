@@ -50,7 +50,7 @@ async def test_killed_between_any_two_steps_nothing_is_left(
             await service.collect()
         else:
             await service.unprepare(reference())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while sharer.pids or set(sharer.modes.modes.values()) != {DEFAULT}:
                 await asyncio.sleep(0.05)
         sharer.put(2, GPU0)
@@ -108,7 +108,7 @@ async def _next(root: Path) -> None:
     _put_both(sharer)
     async with sharer.process() as service:
         await service.unprepare(reference())
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while sharer.pids:
                 await asyncio.sleep(0.05)
         await service.prepare(reference())

@@ -41,6 +41,7 @@ class Kubelet:
         """Registered instances by their registration socket, the newest last."""
         self._registry = registry
         self._refused: set[Path] = set()
+        self._left: list[tuple[grpc.aio.Channel, asyncio.Task[None]]] = []
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[Kubelet]:
@@ -49,6 +50,9 @@ class Kubelet:
             async with background(self._run()):
                 yield self
         finally:
+            for connection, closing in self._left:
+                closing.cancel()
+                await connection.close()
             for _, connection in self.instances.values():
                 await connection.close()
             self.instances.clear()
@@ -66,13 +70,13 @@ class Kubelet:
         """For calls to the newest instance."""
         return dra_grpc.DRAPluginStub(list(self.instances.values())[-1][1])
 
-    async def prepare(self, *uids: str, timeout: float = 10.0) -> dra.NodePrepareResourcesResponse:
+    async def prepare(self, *uids: str, timeout: float = 120.0) -> dra.NodePrepareResourcesResponse:
         """NodePrepareResources of the newest instance."""
         request = dra.NodePrepareResourcesRequest(claims=[named(uid) for uid in uids])
         answer: dra.NodePrepareResourcesResponse = await self.stub().NodePrepareResources(request, timeout=timeout)
         return answer
 
-    async def unprepare(self, *uids: str, timeout: float = 10.0) -> dra.NodeUnprepareResourcesResponse:
+    async def unprepare(self, *uids: str, timeout: float = 120.0) -> dra.NodeUnprepareResourcesResponse:
         """NodeUnprepareResources of the newest instance."""
         request = dra.NodeUnprepareResourcesRequest(claims=[named(uid) for uid in uids])
         answer: dra.NodeUnprepareResourcesResponse = await self.stub().NodeUnprepareResources(request, timeout=timeout)
@@ -81,18 +85,21 @@ class Kubelet:
     async def _run(self) -> None:
         while True:
             found = {path for path in self._registry.iterdir() if not path.name.startswith(".") and is_socket(path)}
-            for path in [path for path in self.instances if path not in found]:
-                _, connection = self.instances.pop(path)
-                await connection.close()
+            # Those that have come first, so that there is one to ask while the last one goes.
             for path in sorted(found - self.instances.keys() - self._refused):
                 await self._register(path)
+            for path in [path for path in self.instances if path not in found]:
+                _, connection = self.instances.pop(path)
+                # What was asked is answered by whom it was asked of.
+                self._left.append((connection, asyncio.create_task(connection.close(120.0))))
             await asyncio.sleep(LOOK)
 
     async def _register(self, path: Path) -> None:
-        with contextlib.suppress(grpc.aio.AioRpcError):
+        # Whatever fails, because the instance ends meanwhile, is tried again at the next look.
+        with contextlib.suppress(grpc.aio.AioRpcError, TimeoutError):
             async with channel(path) as connection:
                 stub = api_pb2_grpc.RegistrationStub(connection)
-                info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=1)
+                info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=60)
                 self.infos.append(info)
                 if self.verdict:
                     self._refused.add(path)

@@ -23,7 +23,7 @@ _AHEAD = 0.15
 """Seconds: longer than every delay of ours, so nothing that is still to come is missed."""
 _GIVEN_UP = 12
 """Failures in a row, more than any scenario lets pass, after which a controller counts as at rest."""
-_DEADLINE = 30.0
+_DEADLINE = 120.0
 
 
 class Run:

@@ -19,7 +19,7 @@ def test_the_example_of_the_page_runs(server: ApiServer, tmp_path: Path, monkeyp
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(found[1], names)
-    assert names["controller"].wait_idle(10.0)
+    assert names["controller"].wait_idle(120.0)
     names["controller"].stop()
     slices = server.store.list("resourceslices")
     assert [len(each["spec"]["devices"]) for each in slices] == [64, 64, 64, 8]

@@ -72,7 +72,7 @@ class Rig:
         """Have them published, as far as that can be."""
         self.errors.clear()
         self.controller.update(pool(*slices))
-        assert self.controller.wait_idle(10.0, ahead=0.1)
+        assert self.controller.wait_idle(120.0, ahead=0.1)
 
     def find(self, name: str, spec: Json) -> None:
         """Have it find this slice, which somebody has made before."""

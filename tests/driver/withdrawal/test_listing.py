@@ -34,13 +34,18 @@ async def test_devices_that_become_ready_one_after_the_other_are_asked_for_toget
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(withdrawal, "LOOK", 0.001)
+    seconds = 0.0
     rig.withdrawal(quiet=0.3)
+    rig.made._monotonic = lambda: seconds
     rig.free = frozenset({B})
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
     async with rig.running():
         await eventually(lambda: A in rig.made.waiting_for() and "schedulers" in rig.made.waiting_for()[A])
-        await asyncio.sleep(0.1)  # Less than what schedulers get, and more than the time between looks.
+        looks = rig.looks
+        await eventually(lambda: rig.looks > looks + 1, "another look while schedulers have their time")
         rig.free = frozenset()
+        await rig.looked()
+        seconds = 1.0
         rig.apply()
         await eventually(lambda: not rig.left)
     assert rig.asked == [{A, B}]

@@ -40,7 +40,7 @@ async def test_source_that_raises_is_failed_and_keeps_its_facts(caplog: pytest.L
     broken = Scripted(NodeFacts(nvml=whole.nvml), "nvml")
     sound = Scripted(NodeFacts(sysfs=whole.sysfs), "sysfs")
     async with running(broken, sound) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
+        await asyncio.wait_for(inventory.first.wait(), 120)
         before = inventory.snapshot
         broken.fault = RuntimeError("struct is too short")
         await inventory.rescan()
@@ -64,14 +64,14 @@ async def test_source_that_raises_from_the_start_is_named() -> None:
     broken = Scripted(NodeFacts(), "recorded")
     broken.fault = RuntimeError("boom")
     async with running(broken) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
+        await asyncio.wait_for(inventory.first.wait(), 120)
         assert [(each.name, each.state.value) for each in inventory.snapshot.sources] == [("recorded", "failed")]
 
 
 async def test_bug_of_the_assembly_keeps_the_devices() -> None:
     source = Scripted(node(gpu(0)))
     async with running(source) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
+        await asyncio.wait_for(inventory.first.wait(), 120)
         source.facts = NodeFacts(nvml=NvmlFacts(gpus=(replace(gpu(0), mig_devices=(None,)),)))  # type: ignore[arg-type]
         await inventory.rescan()
         assert [device.name for device in inventory.snapshot.devices] == ["gpu-0000-1b-00-0"]
@@ -88,7 +88,7 @@ async def test_subscriber_that_raises_keeps_nobody_from_the_snapshot(caplog: pyt
     bus.subscribe(SnapshotPublished, broken)
     published = heard(bus, SnapshotPublished)
     async with running(Scripted(node(gpu(0))), bus=bus) as inventory:
-        await asyncio.wait_for(inventory.first.wait(), 5)
+        await asyncio.wait_for(inventory.first.wait(), 120)
         assert [each.snapshot.generation for each in published] == [1]
         assert "a subscriber failed" in caplog.text
 

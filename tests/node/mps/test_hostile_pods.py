@@ -101,7 +101,7 @@ async def test_a_folder_that_a_pod_fills_meanwhile_keeps_no_daemon_from_starting
     script = f"import os, itertools\nfor i in itertools.count():\n  os.mkdir(str(i), dir_fd={pod})"
     filling = subprocess.Popen([sys.executable, "-c", script], pass_fds=(pod,), stderr=subprocess.DEVNULL)
     try:
-        async with asyncio.timeout(20), daemon_of(driver) as daemon:
+        async with asyncio.timeout(120), daemon_of(driver) as daemon:
             assert daemon.is_running
             await daemon.stop()
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import pytest
 
@@ -45,12 +46,15 @@ async def test_a_daemon_is_not_stopped_while_a_share_is_given_out(node: MpsNode)
         await supervisor.ready(NAME)
         supervisor.hold(HELD)
         pid = node.pid
+        node.now = time.monotonic()
         supervisor.hold(NOBODY)
-        until_noted = asyncio.get_running_loop().time() + 2 * PACE.linger
-        while asyncio.get_running_loop().time() < until_noted:
+        for _ in range(4):
             supervisor.give(NAME)
             assert supervisor.is_ready(NAME)
-            await asyncio.sleep(0.01)
+            # Only what this test lets pass counts as time, and not what this machine needs for the rest.
+            node.now += PACE.linger / 2
+            await asyncio.sleep(PACE.linger)
+        supervisor.give(NAME)
         supervisor.hold(HELD)
         assert (node.pid, supervisor.is_ready(NAME)) == (pid, True)
 
@@ -107,7 +111,7 @@ async def test_a_crashed_server_is_told_and_the_daemon_goes_on(node: MpsNode) ->
         pid = node.pid
         await node.tell("client")
         await until(lambda: node.driver.log(NAME)[-1] == "get_server_list")
-        await asyncio.sleep(0.3)
+        await until(lambda: supervisor._services[NAME]._servers == {4001})
         await node.tell("crash-server")
         await until(lambda: bool(node.events))
         assert node.pid == pid

@@ -34,7 +34,7 @@ async def test_a_standby_gets_the_lock_when_it_falls_free(tmp_path: Path) -> Non
     await asyncio.sleep(0)
     assert not waiting.done()
     first.release()
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 120)
     assert not first.try_acquire()
     second.release()
 
@@ -144,7 +144,7 @@ async def test_what_is_done_while_waiting_for_a_lock_is_done_after_every_attempt
         if attempts == 3:
             first.release()
 
-    await asyncio.wait_for(second.acquire(attempted), 5)
+    await asyncio.wait_for(second.acquire(attempted), 120)
     assert attempts == 3
     second.release()
 

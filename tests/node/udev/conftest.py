@@ -62,7 +62,7 @@ class Bed:
 class Machine(Watcher):
     """The watcher on the mocked or the real machine."""
 
-    async def sees(self, condition: Callable[[Shown], object], within: float = 60.0) -> Shown:
+    async def sees(self, condition: Callable[[Shown], object], within: float = 120.0) -> Shown:
         """``writes``, of the facts; the scan that is waited for must begin after this call's change."""
         return await self.writes(lambda shown: "facts" in shown and condition(shown["facts"]), within)
 
@@ -106,7 +106,7 @@ async def watching(
     """The watcher, once it listens."""
     async with _process(module, *arguments, env=env or dict(os.environ)) as process:
         watcher = Machine(process)
-        shown = await watcher.writes(lambda shown: "listening" in shown, within=120)
+        shown = await watcher.writes(lambda shown: "listening" in shown)
         assert shown["listening"] == "kernel"
         yield watcher
 

@@ -23,9 +23,7 @@ async def one_nic(bed: Bed) -> AsyncIterator[tuple[str, Machine]]:
 
 async def told(machine: Machine, source: str, kinds: list[str]) -> int:
     """Wait for a Look of a source; the generation of the snapshot at that time."""
-    shown = await machine.writes(
-        lambda shown: shown.get("source") == source and shown["found"].get(NAME) == kinds, within=20
-    )
+    shown = await machine.writes(lambda shown: shown.get("source") == source and shown["found"].get(NAME) == kinds)
     return int(shown["generation"])
 
 

@@ -90,11 +90,13 @@ async def test_virtual_functions_that_are_made_are_seen_together(bed: Bed, watch
     pf = await bed.add("pci", "0000:84:00.0", ROOT, **NIC, sriov_totalvfs="8", sriov_numvfs="0")
     await watcher.sees(lambda facts: "0000:84:00.0" in functions(facts))
     scans = watcher.latest["scans"]
-    await bed.write(f"{pf}/sriov_numvfs", "8")
-    for number in range(8):
-        vf = await bed.add("pci", f"0000:84:01.{number}", ROOT, **{**NIC, "device": "0x101e"})
-        await bed.link(f"{vf}/physfn", pf)
-        await bed.link(f"{pf}/virtfn{number}", vf)
+    # To the watcher they come together, however long making them takes here.
+    with watcher.held():
+        await bed.write(f"{pf}/sriov_numvfs", "8")
+        for number in range(8):
+            vf = await bed.add("pci", f"0000:84:01.{number}", ROOT, **{**NIC, "device": "0x101e"})
+            await bed.link(f"{vf}/physfn", pf)
+            await bed.link(f"{pf}/virtfn{number}", vf)
     shown = await watcher.sees(
         lambda facts: len([each for each in facts["pci"] if each["physfn"] == "0000:84:00.0"]) == 8
     )

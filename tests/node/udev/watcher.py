@@ -14,7 +14,6 @@ import json
 import socket
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 from node.events import EventBus
@@ -62,7 +61,10 @@ class PrintingSource:
 
 
 class LoopbackStream(UdevStream):
-    """A stream that shows events of the loopback interface as those of a real one, and may lose some."""
+    """A stream of the loopback interface's events alone, shown as those of a real one; it may lose some.
+
+    Others make interfaces in this network namespace meanwhile: tests beside this one, and whatever else runs here.
+    """
 
     buffer = 0
 
@@ -74,12 +76,14 @@ class LoopbackStream(UdevStream):
             view.detach()
 
     def receive(self) -> Uevent | None:
-        event = super().receive()
-        return event and Uevent(event.action, event.subsystem, event.path.replace("/virtual/", "/real/"))
+        while (event := super().receive()) is not None:
+            if event.path.endswith("/net/lo"):
+                return Uevent(event.action, event.subsystem, event.path.replace("/virtual/", "/real/"))
+        return None
 
 
 def tell(shown: dict[str, object]) -> None:
-    line = json.dumps(shown | {"at": time.monotonic()})
+    line = json.dumps(shown)
     # The scan's thread and the loop's both tell.
     with _TELLING:
         print(line, flush=True)
@@ -89,7 +93,8 @@ async def watch(stream: type[UdevStream]) -> None:
     source = PrintingSource()
     identities = IdentityStore(Path(tempfile.mkdtemp()) / "identities.json")
     bus = EventBus()
-    inventory = Inventory((source,), identities, bus, clocks=Edges())
+    # What an event should lead to is not to come by itself.
+    inventory = Inventory((source,), identities, bus, clocks=Edges(), max_interval=3600.0)
     hardware = source.hardware = LiveHardware(
         bus, sweeps=False, reach=lambda: Reach(EventState.KERNEL), open_stream=stream
     )

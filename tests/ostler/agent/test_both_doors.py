@@ -71,7 +71,7 @@ async def serving(folder: Path, *devices: Device, bus: EventBus | None = None) -
     async with asyncio.TaskGroup() as group:
         doors.publisher.submit(found)
         ending = asyncio.create_task(doors.serve(group, relieves=False))
-        await asyncio.wait_for(ending, 5)
+        await asyncio.wait_for(ending, 120)
         keeping = group.create_task(_for_ever())
         yield doors
         keeping.cancel()

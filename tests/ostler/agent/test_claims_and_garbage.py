@@ -68,7 +68,7 @@ async def test_hundreds_of_idle_connections_do_not_keep_the_kubelet_out(box: Cla
             held.append(connection)
             connection.setblocking(False)
             connection.connect_ex(str(claims if number % 2 else registration))
-        await asyncio.wait_for(box.running("p"), 10)
+        await asyncio.wait_for(box.running("p"), 120)
     finally:
         for connection in held:
             connection.close()

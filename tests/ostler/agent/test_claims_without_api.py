@@ -66,7 +66,7 @@ async def test_while_the_api_server_hangs_claims_are_released_and_their_devices_
         fault = box.api.faults.add("get", "hang", count=-1, resource="resourceclaims", by="ostler")
         waiting = asyncio.create_task(box.run_pod("p"))
         await eventually(lambda: fault.hits, "the driver asks")
-        await asyncio.wait_for(box.kubelet.end(box.pod("held")), 5)
+        await asyncio.wait_for(box.kubelet.end(box.pod("held")), 120)
         assert not box.cdi_files()
         assert not waiting.done()
         assert (await box.agent.status()).ready

@@ -41,7 +41,7 @@ async def test_books_that_fail_end_the_agent_with_their_reason_and_leave_no_sock
         books._loop._reader = Broken()
         books.kubelet_changed()
         with pytest.raises(ExceptionGroup) as failed:
-            await asyncio.wait_for(running, 10)
+            await asyncio.wait_for(running, 120)
         assert _reasons(failed.value) == ["the reader is at fault"]
         assert not list((short_dir / "plugins_registry").glob("*"))
         assert not (short_dir / "run" / "ostler.sock").exists()

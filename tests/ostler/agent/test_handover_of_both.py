@@ -74,7 +74,7 @@ async def test_a_device_that_the_old_agent_gives_to_a_pod_is_never_prepared_by_t
             await asyncio.wait({claim}, timeout=MOMENT)
             given = await box.give(GPU, 1)
             has_claim = not await claim
-            outcome = await asyncio.wait_for(pod, 30)
+            outcome = await asyncio.wait_for(pod, 120)
             await standby.answered()
             assert await ended == 0
             box.agent = standby

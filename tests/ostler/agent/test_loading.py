@@ -83,7 +83,7 @@ async def test_a_reload_that_is_given_up_while_modules_load_changes_nothing(
 
     monkeypatch.setattr("ostler.agent.both_doors.load", slowly)
     reloading = asyncio.create_task(agent.reload())
-    await asyncio.wait_for(begun.wait(), 5)
+    await asyncio.wait_for(begun.wait(), 120)
     reloading.cancel()
     await asyncio.wait([reloading])
     go.set()

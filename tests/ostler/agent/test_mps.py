@@ -225,7 +225,7 @@ async def test_a_daemon_that_fails_refuses_the_pod_and_withholds_the_devices(tmp
         with pytest.raises(MpsUnavailable, match=f"{NAME}: MPS does not work: .* ended with exit code 3") as caught:
             await starting
         assert caught.value.code is grpc.StatusCode.UNAVAILABLE
-        await asyncio.wait_for(agent.changed.wait(), 10)
+        await asyncio.wait_for(agent.changed.wait(), 120)
         ((name, reason),) = service.observe(found(gpu(0)), (rule(),)).host.mps_faults
         assert name == "gpu-0000-0b-00-0"
         assert reason.startswith("MPS does not work: ")

@@ -178,7 +178,7 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
 
     cluster.node = None
     part = NodeEvents(cluster.settings(), EventLog(time.time), ApiEnvironment({}, etc=cluster.etc, random=broken))
-    await asyncio.wait_for(part.run(), 10)
+    await asyncio.wait_for(part.run(), 120)
     assert part.failing == "stopped by an unexpected fault (RuntimeError: no numbers left)"
     assert "events are no longer posted" in caplog.text
 

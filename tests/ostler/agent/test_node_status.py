@@ -278,6 +278,6 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
     cluster.server.store.delete("nodes", NODE)
     part = NodeStatus(cluster.settings(), log(), ApiEnvironment({}, etc=cluster.etc, random=broken), rise=0.0)
     part.show([shows(1)])
-    await asyncio.wait_for(part.run(), 10)
+    await asyncio.wait_for(part.run(), 120)
     assert part.reasons()[0].endswith("stopped by an unexpected fault (RuntimeError: no numbers left)")
     assert "the Node's allocatable is no longer written" in caplog.text

@@ -36,7 +36,7 @@ class Answer:
 async def ask(socket: Path, *words: str, data: object = None) -> Answer:
     """``grpcurl`` with these words behind the socket; ``data`` is the request."""
     process = await _started(socket, words, data)
-    out, err = await asyncio.wait_for(process.communicate(), 20)
+    out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode is not None
     return Answer(process.returncode, out.decode(), err.decode())
 

@@ -52,7 +52,7 @@ async def nothing_leaks() -> AsyncIterator[None]:
         now = _census()
         return now[0] <= tasks and now[1] <= files
 
-    await eventually(is_back, f"{tasks} tasks and {files} files as before", within=20.0)
+    await eventually(is_back, f"{tasks} tasks and {files} files as before", within=120)
 
 
 async def _hang(*_: object) -> Any:

@@ -129,7 +129,7 @@ async def test_end_reaches_children_that_left_the_process_group(short_dir: Path)
         assert str(await plugin.terminate()) == "was ended by SIGTERM"
     assert plugin.exit is not None
     assert plugin.exit.asked
-    await eventually(lambda: not any(runs(child) for child in children), "the end of the children", within=10)
+    await eventually(lambda: not any(runs(child) for child in children), "the end of the children", within=120)
 
 
 @needs_namespaces
@@ -140,7 +140,7 @@ async def test_start_after_a_crash_ends_what_the_crash_left(short_dir: Path) -> 
         (left,) = map(int, lines)
         assert runs(left)
         await plugin.start()
-        await eventually(lambda: not runs(left), "the end of the child", within=10)
+        await eventually(lambda: not runs(left), "the end of the child", within=120)
         await eventually(lambda: len(plugin.last_lines) == 2, "the log of the second run")
         assert plugin.lines_of_run == plugin.last_lines[1:]
 
@@ -186,7 +186,7 @@ async def test_command_does_not_outlive_a_killed_owner(short_dir: Path) -> None:
     assert runs(plugin)
     process.kill()
     await process.wait()
-    await eventually(lambda: not runs(plugin), "the end of the command", within=10)
+    await eventually(lambda: not runs(plugin), "the end of the command", within=120)
 
 
 @needs_namespaces
