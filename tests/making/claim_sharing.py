@@ -60,7 +60,7 @@ class Sharer:
         self.driver = MpsStandIn(root)
         self.smi = SmiStandIn(root / "driver")
         self.modes = GpuModes("GPU-0", "GPU-1", "GPU-2", "GPU-3")
-        self.tools = SharingTools(TimeSlicer(root / "driver"), self._daemons, self)
+        self.tools = SharingTools(TimeSlicer(root / "driver", 120.0), self._daemons, self)
         self.sharing: ClaimSharing
         self.asked: list[str] = []
         self.fault = ""

@@ -15,10 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from node.inventory.nvidia.compute_modes import ComputeModeError
+from node.mps import daemon
 from node.mps.daemon import MpsHome
 from node.mps.folders import clear
 from node.mps.mounts import KernelMount, Result
 from node.mps.processes import PROGRAM
+
+# The stand-in is a Python program: on a machine that others use, too, it starts and answers late.
+daemon._START = daemon._ANSWER = 120.0
 
 _SCRIPT = """#!{python} -SE
 import os, socket, sys

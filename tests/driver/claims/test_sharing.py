@@ -10,7 +10,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from kube.bodies import JsonObject
 from node.files import WriteFailed
 from node.inventory.nvidia.compute_modes import DEFAULT, EXCLUSIVE_PROCESS
 from node.inventory.nvidia.time_slices import TimeSlice, TimeSliceError, TimeSlicer
+from node.mps import daemon
 from node.values import replace
 from tests.making.claim_service import GPU0, GPU1, offered, reference
 from tests.making.claim_sharing import LIMITED, LONG, NVIDIA, OURS, Sharer
@@ -243,14 +243,13 @@ async def test_mps_that_does_not_work_fails_the_claim_and_leaves_nothing(
         assert [path.name for path in sharer.driver.home.root.glob("claim-*")] == []
 
 
-async def test_a_daemon_that_hangs_is_ended_in_bounded_time(sharer: Sharer) -> None:
+async def test_a_daemon_that_hangs_is_ended_in_bounded_time(sharer: Sharer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "_ANSWER", 5.0)
     sharer.put(1, GPU0, parameters={**NVIDIA, "sharing": {"strategy": "MPS"}})
     async with sharer.process() as service:
         await service.prepare(reference())
         sharer.driver.misbehave("deaf")
-        began = time.monotonic()
-        await service.unprepare(reference())
-        assert time.monotonic() - began < 20
+        await asyncio.wait_for(service.unprepare(reference()), 100)
         sharer.check_clean()
 
 

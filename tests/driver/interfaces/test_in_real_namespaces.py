@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from driver.interfaces.moving import InterfaceStep
+from driver.nri import service
 from driver.nri.plugin import NriPlugin
 from node.clocks import SYSTEM
 from node.events import EventBus
@@ -22,6 +23,12 @@ from tests.making.claim_service import Killed, reference
 from tests.making.moved_interfaces import NIC1, NIC2, InterfaceNode
 from tests.making.network_namespaces import TestNamespace, namespaces
 from tests.waiting import background, eventually
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sandboxes wait for their interfaces, however long this machine needs to move them."""
+    monkeypatch.setattr(service, "ANSWER_WITHIN", 120.0)
 
 
 class MoverInside:

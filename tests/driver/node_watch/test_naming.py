@@ -15,6 +15,7 @@ from kube.bodies import JsonObject
 from sandbox.apiserver.server import ApiServer
 from tests.making.resource_api import async_api_of, client_of
 from tests.making.watched_node import DRIVER, NODE, TEAM, World
+from tests.waiting import eventually
 
 
 @pytest.fixture
@@ -71,6 +72,8 @@ async def test_no_list_is_begun_while_one_that_nobody_waits_for_is_under_way(
     world.server.faults.add("list", "hang", resource="resourceclaims")
     with pytest.raises(Unavailable, match=r"the API server has not answered within 0\.05 s"):
         await names.claims_naming(["gpu-0"])
+    await eventually(names._under_way.locked, "the list is under way, which this machine may begin late")
+    names._patience = 120.0
     with pytest.raises(Unavailable, match="an earlier list of claims has not ended yet"):
         await names.claims_naming(["gpu-0"])
     assert world.asked("list", "resourceclaims") == 1

@@ -248,7 +248,8 @@ async def test_a_driver_below_a_root_of_its_own_has_its_libraries_linked(node: M
         assert (folder / "libcuda.so.1").readlink() == libraries / "libcuda.so.570.1"
 
 
-async def test_a_daemon_that_stops_answering_is_replaced(node: MpsNode) -> None:
+async def test_a_daemon_that_stops_answering_is_replaced(node: MpsNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(daemon, "_ANSWER", 5.0)
     async with node.agent(RESOURCE) as supervisor:
         await supervisor.ready(NAME)
         supervisor.hold(HELD)
