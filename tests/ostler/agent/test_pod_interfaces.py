@@ -30,7 +30,7 @@ class Place:
     """A runtime that can be started, and the part of the agent that connects to it."""
 
     def __init__(self, root: Path) -> None:
-        self.runtime = NriRuntime(root / "nri.sock")
+        self.runtime = NriRuntime(root / "nri.sock", request_timeout=120.0, registration_timeout=120.0)
         self.events = RecordedEvents()
         self.bus = EventBus()
         self.changes = heard(self.bus, OfferChanged)
