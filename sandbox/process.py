@@ -153,7 +153,9 @@ class AgentProcess:
 
     async def status(self) -> agent_pb2.GetStatusResponse:
         """The agent's status."""
-        answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(agent_pb2.GetStatusRequest(), timeout=ANSWER_TIMEOUT)
+        answer: agent_pb2.GetStatusResponse = await self._stub().GetStatus(
+            agent_pb2.GetStatusRequest(), timeout=ANSWER_TIMEOUT
+        )
         return answer
 
     async def topology(self) -> agent_pb2.GetTopologyResponse:
@@ -184,17 +186,23 @@ class AgentProcess:
 
     async def claims(self) -> agent_pb2.ListClaimsResponse:
         """The claims that hold devices of its node, or were refused them lately."""
-        answer: agent_pb2.ListClaimsResponse = await self._stub().ListClaims(agent_pb2.ListClaimsRequest(), timeout=ANSWER_TIMEOUT)
+        answer: agent_pb2.ListClaimsResponse = await self._stub().ListClaims(
+            agent_pb2.ListClaimsRequest(), timeout=ANSWER_TIMEOUT
+        )
         return answer
 
     async def holds(self) -> agent_pb2.ListHoldsResponse:
         """The holds on its node's devices."""
-        answer: agent_pb2.ListHoldsResponse = await self._stub().ListHolds(agent_pb2.ListHoldsRequest(), timeout=ANSWER_TIMEOUT)
+        answer: agent_pb2.ListHoldsResponse = await self._stub().ListHolds(
+            agent_pb2.ListHoldsRequest(), timeout=ANSWER_TIMEOUT
+        )
         return answer
 
     async def rescan(self) -> agent_pb2.RescanResponse:
         """Have it look at the hardware now."""
-        answer: agent_pb2.RescanResponse = await self._stub().Rescan(agent_pb2.RescanRequest(), timeout=2 * ANSWER_TIMEOUT)
+        answer: agent_pb2.RescanResponse = await self._stub().Rescan(
+            agent_pb2.RescanRequest(), timeout=2 * ANSWER_TIMEOUT
+        )
         return answer
 
     def _stub(self) -> agent_pb2_grpc.AgentStub:

@@ -90,7 +90,10 @@ async def test_a_pod_of_a_real_runtime_gets_its_interfaces_and_the_node_has_them
     socket = place.node.root / "nri.sock"
     plugin = NriPlugin(socket, place.interfaces, bus=EventBus(), clocks=SYSTEM)
     pod = pod_sandbox("sandbox-1", "pod-1", "default/pod-1", str(place.pod.path))
-    async with serving(NriRuntime(socket, request_timeout=120.0, registration_timeout=120.0)) as runtime, background(plugin.run()):
+    async with (
+        serving(NriRuntime(socket, request_timeout=120.0, registration_timeout=120.0)) as runtime,
+        background(plugin.run()),
+    ):
         await eventually(lambda: runtime.plugins)
         await runtime.run(pod)
         assert place.links(place.pod) == place.before
@@ -110,7 +113,10 @@ async def test_the_runtime_fails_a_sandbox_whose_interface_cannot_move(place: Ke
     await service.prepare(reference())
     socket = place.node.root / "nri.sock"
     plugin = NriPlugin(socket, place.interfaces, bus=EventBus(), clocks=SYSTEM)
-    async with serving(NriRuntime(socket, request_timeout=120.0, registration_timeout=120.0)) as runtime, background(plugin.run()):
+    async with (
+        serving(NriRuntime(socket, request_timeout=120.0, registration_timeout=120.0)) as runtime,
+        background(plugin.run()),
+    ):
         await eventually(lambda: runtime.plugins)
         with pytest.raises(SandboxFailed, match=f"claim default/claim-1: interface eth2 of device {NIC2}: .*eth2"):
             await runtime.run(pod_sandbox("sandbox-1", "pod-1", "default/pod-1", str(place.pod.path)))
