@@ -206,6 +206,7 @@ class PluginDoor:
             self._folders,
             listing,
             servicer,
+            bus=self.bus,
             events=self._events,
             observer=self._observer,
             clocks=self._clocks,

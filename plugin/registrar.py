@@ -18,7 +18,7 @@ import logging
 from pathlib import Path
 
 from node.clocks import SELDOM, Clocks, until_tick
-from node.events import EventSink, EventType
+from node.events import EventBus, EventSink, EventType
 from node.sockets import SocketError, is_answered
 from plugin.conflict import Conflict
 from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace, RegisterRefused, RegistrationPath, register
@@ -29,6 +29,7 @@ from plugin.registration import (
     PluginRegistrationStatus,
     Predecessors,
     RegistrarMemory,
+    RegistrationBegun,
     RegistrationDelay,
 )
 from plugin.servicer import OPTIONS, DevicePluginServicer
@@ -46,7 +47,10 @@ FIGHT_WINDOW = 60.0
 
 
 class Registrar:
-    """Serves ``servicer`` on a socket of its own and keeps it registered as ``resource``."""
+    """Serves ``servicer`` on a socket of its own and keeps it registered as ``resource``.
+
+    Publishes ``RegistrationBegun`` on ``bus`` whenever the kubelet is about to use the socket.
+    """
 
     def __init__(
         self,
@@ -55,6 +59,7 @@ class Registrar:
         listing: DeviceListing,
         servicer: DevicePluginServicer,
         *,
+        bus: EventBus,
         events: EventSink,
         observer: PluginObserver,
         clocks: Clocks,
@@ -66,6 +71,7 @@ class Registrar:
         self.status = PluginRegistrationStatus(path=folders.paths[0])
         self._folders = folders
         self._listing = listing
+        self._bus = bus
         self._events = events
         self._observer = observer
         self._clock = clocks.monotonic
@@ -224,7 +230,7 @@ class Registrar:
     def kubelet_asked(self) -> None:
         """The plugin watcher has found the socket and asked what it serves; see ``Registrant``."""
         self._seen.asked_at = self._clock()
-        self._observer.attempted(self.resource, self._serving.path.value)
+        self._begin()
         self.wake()
 
     def kubelet_decided(self, refusal: str) -> None:
@@ -300,7 +306,7 @@ class Registrar:
             return 0.0
         if told:
             self._observer.failed(self.resource, self._serving.path.value)
-        self._observer.attempted(self.resource, self._serving.path.value)
+        self._begin()
         try:
             await register(self._folders.socket, self.resource, endpoint.path.name, OPTIONS)
         except RegisterRefused as error:
@@ -315,6 +321,10 @@ class Registrar:
         if not self._listing.streams:
             self._say(PluginRegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream")
         return STREAM_PATIENCE
+
+    def _begin(self) -> None:
+        self._observer.attempted(self.resource, self._serving.path.value)
+        self._bus.publish(RegistrationBegun(self.resource))
 
     async def _lost_again(self, now: float) -> bool:
         """Count a stream that the same, live kubelet ended; returns whether another plugin is the cause.

@@ -30,6 +30,13 @@ class PluginRegistrationState(StrEnum):
 
 
 @value
+class RegistrationBegun(Value):
+    """The kubelet is called, or has asked: next it opens the device stream, and it may call Allocate at once."""
+
+    resource: str
+
+
+@value
 class PluginRegistrationStatus(Value):
     """State, path, socket and one sentence of detail."""
 

@@ -55,14 +55,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("ostler.agent")
 
-FOR_ALLOCATE = (
-    "node.ledger.bookkeeping",
-    "node.kubelet.checkpoint",
-    "node.inventory.nvidia.nvml_processes",
-    "protos.podresources.v1.api_pb2_grpc",
-)
-"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
-
 
 class Agent:
     """One ostler process; ``load`` reads the settings again for a reload and raises ``ReloadFailed``."""
@@ -133,8 +125,6 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._inventory.run(), name="inventory")
-                # The first Allocate may follow the device list at once; this loads while the hardware is scanned.
-                ledger = group.create_task(load(*FOR_ALLOCATE), name="load the ledger")
                 group.create_task(self._heartbeat.run(), name="heartbeat")
                 group.create_task(tidy(self._first), name="tidy memory")
                 group.create_task(self._quiescence.follow(self._active), name="quiesce")
@@ -150,7 +140,6 @@ class Agent:
                 await self._inventory.first.wait()
                 self._health.begin()
                 self._publisher.submit(self._health.judged)
-                await ledger
                 await self._doors.serve(group, relieves=relieves)
                 self._serving.set()
                 self._bus.publish(ReadinessChanged())
@@ -350,6 +339,7 @@ class Agent:
             await self._inventory.first.wait()
             self._first.served()
             self._notify_systemd()
+            await self._doors.load_ledger()
             await self.handover.wait()
         self._active.set()
         log.info("active", extra={"lock": str(lock.path), "version": __version__})

@@ -1,7 +1,9 @@
 """Both doors of the process and what connects them: the publisher that shows devices, and the ledger of holds.
 
-What the kubelet needs comes first. The ledger is made when the plugin door gives out its first device or has shown its
-list; the DRA door, which needs an API client, only if a rule or an earlier process needs it.
+What the kubelet needs comes first. The ledger's modules are loaded while the kubelet answers the registration: loading
+them takes as long as a tenth of the start before it. The first Allocate waits until they are there. The ledger is made
+when the plugin door gives out its first device or has shown its list; the DRA door, which needs an API client, only if
+a rule or an earlier process needs it.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
 from plugin.listing import StreamsChanged
+from plugin.registration import RegistrationBegun
 from plugin.servicer import renderer
 
 if TYPE_CHECKING:
@@ -48,6 +51,15 @@ if TYPE_CHECKING:
     from ostler.metrics.figures import HoldsFigures
     from plugin.records import RecordBook
     from protos.agent.v1alpha1 import agent_pb2
+
+
+LEDGER = (
+    "node.ledger.bookkeeping",
+    "node.kubelet.checkpoint",
+    "node.inventory.nvidia.nvml_processes",
+    "protos.podresources.v1.api_pb2_grpc",
+)
+"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
 
 
 @value
@@ -95,6 +107,10 @@ class BothDoors:
         self._pod_records: PodRecords | None = None
         self._plugin.bus.subscribe(StreamsChanged, self._streams_changed)
         self._plugin.bus.subscribe(KubeletFolderChanged, self._kubelet_changed)
+        self._plugin.bus.subscribe(RegistrationBegun, self._registration_begun)
+        self._registering = asyncio.Event()
+        self._is_loaded = False
+        """Whether the ledger's modules are loaded."""
         self._books: Bookkeeping | None = None
         self.dra: DraService | None = None
         """The DRA door, None if nothing is offered or held through it."""
@@ -117,10 +133,12 @@ class BothDoors:
         does not answer, pods then wait, and none gets a device of a claim.
         """
         self._relieves = relieves
+        group.create_task(self._load_in_time(), name="load the ledger")
         await self._mps.load(self._settings)
         self._mps.open(self._settings)
         if claims_left(self._settings):
             self._group = group
+            await self.load_ledger()
             await self._load_dra()
             self._open_dra()
             if self.dra is not None:
@@ -133,6 +151,8 @@ class BothDoors:
         """Keep the ledger true from now on, and serve claims if the rules need it, by tasks of ``group``."""
         self._group = group
         await self._load_dra()
+        if self._opens_dra or self._mps.is_to_run or has_layouts(self._settings) or self._settings.virtual_functions:
+            await self.load_ledger()
         self._open_dra()
         self._run_mps()
         group.create_task(self._keep_books(), name="bookkeeping")
@@ -140,6 +160,12 @@ class BothDoors:
             group.create_task(self._follow_records(self._records), name="records of pods")
         self._divide_gpus()
         self._make_functions()
+
+    async def load_ledger(self) -> None:
+        """Return when everything is loaded that an Allocate needs."""
+        if not self._is_loaded:
+            await load(*LEDGER)
+            self._is_loaded = True
 
     async def load_for(self, settings: Settings) -> None:
         """Load what these settings need, so that ``use`` does not have to wait."""
@@ -209,15 +235,38 @@ class BothDoors:
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
         """See ``plugin.admission.Admission``."""
+        if not self._is_loaded:
+            return self._doubted_later(resource, devices)
         return self._mps.doubted(self._opened_books().doubted(resource, devices), resource, devices)
 
     def unlisted(self) -> Awaitable[None] | None:
         """See ``plugin.admission.Admission``."""
-        return self._opened_books().unlisted()
+        return self._opened_books().unlisted() if self._is_loaded else self._unlisted_later()
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
         """See ``plugin.admission.Admission``."""
         self._opened_books().allocate(resource, devices)
+
+    async def _doubted_later(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
+        await self.load_ledger()
+        doubt = self.doubted(resource, devices)
+        if doubt is not None:
+            await doubt
+
+    async def _unlisted_later(self) -> None:
+        await self.load_ledger()
+        unlisted = self.unlisted()
+        if unlisted is not None:
+            await unlisted
+
+    async def _load_in_time(self) -> None:
+        await self._registering.wait()
+        # The call of the kubelet that was just made is sent first.
+        await asyncio.sleep(0)
+        await self.load_ledger()
+
+    def _registration_begun(self, _: RegistrationBegun) -> None:
+        self._registering.set()
 
     def _streams_changed(self, _: StreamsChanged | RegistrationChanged) -> None:
         self._services.bus.publish(ReadinessChanged())
@@ -248,6 +297,7 @@ class BothDoors:
     async def _keep_books(self) -> None:
         if self.dra is None:
             await self._services.first.turn()
+        await self.load_ledger()
         await self._opened_books().run()
 
     async def _follow_records(self, book: RecordBook) -> None:

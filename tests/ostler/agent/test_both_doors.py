@@ -26,6 +26,7 @@ from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings
 from ostler.metrics.counters import AgentMetrics
+from plugin.registration import RegistrationBegun
 from tests.making.events import heard
 from tests.making.offered_devices import gpu, mig, snapshot
 
@@ -92,6 +93,32 @@ async def test_the_first_allocate_is_answered_by_books_that_know_what_overlaps(s
         status = doors.holds_status()
         assert status is not None
         assert status.by_plugin == 0, "what is shown follows in a moment"
+        assert [hold.device for hold in doors.holds_view()._books.ledger.all] == [OTHER.name]
+
+
+async def test_an_allocate_waits_until_the_ledger_is_loaded_which_begins_with_the_registration(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, loaded = asyncio.Event(), asyncio.Event()
+    names: list[str] = []
+
+    async def held(*wanted: str) -> None:
+        names.extend(wanted)
+        begun.set()
+        await loaded.wait()
+
+    monkeypatch.setattr("ostler.agent.both_doors.load", held)
+    async with serving(short_dir, WHOLE, OTHER) as doors:
+        assert not names, "nothing is loaded before the kubelet is called"
+        doors._plugin.bus.publish(RegistrationBegun(GPU))
+        await asyncio.wait_for(begun.wait(), 5)
+        assert "node.ledger.bookkeeping" in names
+        doubt = doors.doubted(GPU, offered(OTHER))
+        assert doubt is not None
+        assert doors.holds_status() is None
+        loaded.set()
+        await asyncio.wait_for(doubt, 5)
+        doors.take(GPU, offered(OTHER))
         assert [hold.device for hold in doors.holds_view()._books.ledger.all] == [OTHER.name]
 
 
