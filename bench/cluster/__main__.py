@@ -19,7 +19,7 @@ def main() -> int:
     began = time.monotonic()
     try:
         with stage() as made:
-            singles = one_by_one(made, 3 if arguments.quick else 50, say)
+            singles = one_by_one(made, 3 if arguments.quick else 40, say)
             lasts = at_once(made, 1 if arguments.quick else 3, say)
     except (PodFailed, *FAULTS) as error:
         print(f"bench.cluster: {error}", file=sys.stderr)

@@ -1,7 +1,8 @@
-"""One node with the agent and the bare plugin side by side, and pods that ask for a device.
+"""One node with the agent, the bare plugin and the Go driver side by side, and pods that ask for a device.
 
 The agent replays a node of 128 GPUs, because fifty pods at once need fifty devices: 64 for each of its doors. The bare
-plugin gives as many device nodes a pod, so that the container runtime has the same work.
+plugin and the Go driver have as many, and give a pod as many device nodes, so that scheduler and runtime have the same
+work.
 
 Every node may read every claim here. A node's identity may read a claim only once the API server's authorizer has
 learned that a pod of the node uses it, which takes a moment; a kubelet that asks too early waits ten seconds before it
@@ -15,10 +16,22 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from bench.cluster.figures import CLAIM, FLOOR, OSTLER, PLAIN
+from bench.cluster.figures import CLAIM, FLOOR, OSTLER, PEER_CLAIM, PLAIN
+from bench.cluster.go_driver import PEER, go_driver, start_go_driver
 from bench.floor import RESOURCE
 from bench.recording import gpu_uuid, many_gpus
-from tests.cluster.dra.claims import CLASSES, DRIVER, GPU_CLASS, Claims, template, user
+from tests.cluster.dra.claims import (
+    CLASSES,
+    DRIVER,
+    GPU_CLASS,
+    SLICES,
+    Claims,
+    devices,
+    published,
+    request,
+    template,
+    user,
+)
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster, down, up
@@ -31,13 +44,8 @@ DEVICES = 64
 OURS = "nvidia.com/gpu"
 RESOURCES: dict[str, dict[str, int]] = {PLAIN: {}, OSTLER: {OURS: 1}, FLOOR: {RESOURCE: 1}}
 PLUGINS = "/var/lib/kubelet/device-plugins"
-TEMPLATE = "one-gpu"
-CLAIMED: Object = {
-    "apiVersion": "resource.k8s.io/v1",
-    "kind": "DeviceClass",
-    "metadata": {"name": GPU_CLASS},
-    "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]},
-}
+CLASS_OF = {DRIVER: GPU_CLASS, PEER: PEER}
+TEMPLATES = {CLAIM: "one-gpu", PEER_CLAIM: "one-of-the-peer"}
 READERS = "nodes-read-claims"
 
 
@@ -52,14 +60,15 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(version: str = "") -> Iterator[Stage]:
-    """A new cluster, both plugins registered; it is gone afterwards."""
+def stage(version: str = "", *, traced: bool = False) -> Iterator[Stage]:
+    """A new cluster, both plugins and the Go driver registered; it is gone afterwards. ``traced``: see ``up``."""
     name = name_of_run()
+    go_driver()
     try:
-        cluster = up(name, version)
+        cluster = up(name, version, traced=traced)
         node = cluster.nodes[0]
         let_nodes_read_claims(cluster.api)
-        agent = NodeAgent(node, _document(node)).start()
+        agent = NodeAgent(node, _document(node, traced=traced)).start()
         offered = [device_nodes(device) for device in agent.offered(OURS).values()]
         node.make_devices(*(f"/dev/nvidia{index}" for index in range(2 * DEVICES)), "/dev/nvidiactl")
         ids = ",".join(f"floor-{index}" for index in range(DEVICES))
@@ -67,25 +76,46 @@ def stage(version: str = "") -> Iterator[Stage]:
         floor = node.spawn("floor", *bare)
         for resource in (OURS, RESOURCE):
             wait_allocatable(cluster.api, node, resource, DEVICES)
-        cluster.api.create(CLASSES, CLAIMED)
+        peer = start_go_driver(node, DEVICES, offered[0])
         claims = Claims(cluster.api)
-        claims.create(template(TEMPLATE))
-        claims.wait_slices(DEVICES)
+        for (driver, class_), name in zip(CLASS_OF.items(), TEMPLATES.values(), strict=True):
+            cluster.api.create(CLASSES, _class(class_, driver))
+            claims.create(template(name, devices(request(class_))))
+            _wait_devices(cluster.api, driver, peer)
         yield Stage(cluster, node, agent, floor)
     finally:
         down(name)
 
 
-def _document(node: Node) -> Object:
+def _document(node: Node, *, traced: bool) -> Object:
     """A rule for each door; the first one names its GPUs, so that none can ever be at both."""
     return {
         **configuration("", kubernetes={"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}),
+        "log": {"level": "debug" if traced else "info"},
         "inventory": {"recorded": str(many_gpus(node.folder / "gpus.yaml", 2 * DEVICES))},
         "resources": [
             {"name": OURS, "devices": {"kind": "gpu", "uuid": [gpu_uuid(index) for index in range(DEVICES)]}},
             {"name": "ostler.dev/claimed-gpu", "door": "dra", "devices": {"kind": "gpu"}},
         ],
     }
+
+
+def _class(name: str, driver: str) -> Object:
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceClass",
+        "metadata": {"name": name},
+        "spec": {"selectors": [{"cel": {"expression": f"device.driver == '{driver}'"}}]},
+    }
+
+
+def _wait_devices(api: Api, driver: str, peer: Inside) -> None:
+    """Return when the driver's devices are published."""
+
+    def are_published(found: Object) -> bool:
+        return len(published(found["items"])) == DEVICES
+
+    api.wait(f"{SLICES}?fieldSelector=spec.driver={driver}", "has all devices", are_published, hopeless=peer.died)
 
 
 def let_nodes_read_claims(api: Api) -> None:
@@ -115,6 +145,7 @@ def device_nodes(device: Object) -> list[str]:
 
 def manifest(kind: str, number: int) -> Object:
     """Pod ``number`` of a kind."""
-    if kind == CLAIM:
-        return user(f"{kind}-{number}", own=TEMPLATE)
-    return simple(f"{kind}-{number}", resources=RESOURCES[kind])
+    name = f"{kind.replace('_', '-')}-{number}"
+    if kind in TEMPLATES:
+        return user(name, own=TEMPLATES[kind])
+    return simple(name, resources=RESOURCES[kind])

@@ -10,7 +10,7 @@ import contextlib
 import http.client
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.cluster.figures import KINDS
@@ -80,12 +80,14 @@ def _watching(api: Api) -> Iterator[RunningWatch]:
         watch.close()
 
 
-def one_by_one(stage: Stage, count: int, say: Callable[[str], None]) -> dict[str, list[float]]:
+def one_by_one(
+    stage: Stage, count: int, say: Callable[[str], None], kinds: Sequence[str] = KINDS
+) -> dict[str, list[float]]:
     """Seconds of ``count`` pods of each kind, each alone on the node; one more before them warms up."""
-    taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    taken: dict[str, list[float]] = {kind: [] for kind in kinds}
     with _watching(stage.cluster.api) as watch:
         for number in range(-1, count):
-            for kind in KINDS:
+            for kind in kinds:
                 say(f"pods one by one: {max(number, 0)} of {count}")
                 seconds = _burst(stage, watch, kind, [number + 1])
                 if number >= 0:

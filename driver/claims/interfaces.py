@@ -8,6 +8,8 @@ tests can end the process there: each step leaves something else on disk, and a 
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Collection, Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +22,8 @@ from driver.names import MetadataVersion, Peer
 from kube.bodies import JsonObject
 from node.interfaces.model import AttachedInterface
 from node.values import Value, value
+
+log = logging.getLogger("ostler.claims")
 
 
 @value
@@ -195,7 +199,12 @@ class ClaimStep(StrEnum):
 
 
 class StepObserver:
-    """Does nothing; tests end the process at a step. Called in the thread that did the step."""
+    """Shows in the debug log when each step was done, in Unix seconds; tests end the process at a step.
+
+    Called in the thread that did the step.
+    """
 
     def reached(self, step: ClaimStep, uid: str) -> None:
         """The step is done for the claim with this UID."""
+        if log.isEnabledFor(logging.DEBUG):
+            log.debug("claim step", extra={"step": step.name.lower(), "uid": uid, "at": round(time.time(), 6)})

@@ -97,6 +97,11 @@ def test_the_judges_are_built_from_the_modules_of_theirs() -> None:
     assert RECORDED in CLUSTERS, "its API server is the judge's"
 
 
+def test_the_go_driver_of_the_benchmark_is_built_from_the_modules_of_the_newest() -> None:
+    modules = (ROOT / "bench/cluster/go/go.mod").read_text()
+    assert f"k8s.io/dynamic-resource-allocation v{newest().replace('1', '0', 1)}" in modules
+
+
 def test_explanations_follow_what_the_vectors_and_the_judge_are_of() -> None:
     assert [f"1.{minor}" for minor in FOLLOWED] == [minor_release(RECORDED), minor_release(JUDGE)]
 

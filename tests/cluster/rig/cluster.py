@@ -38,16 +38,18 @@ KEPT = Path(__file__).parents[3] / "build" / "cluster-logs"
 
 
 class Cluster:
-    """A running Kubernetes; ``api`` asks as its administrator."""
+    """A running Kubernetes; ``api`` asks as its administrator. ``traced``: its components log every step of a pod."""
 
-    def __init__(self, place: Place, version: str, nodes: int) -> None:
+    def __init__(self, place: Place, version: str, nodes: int, *, traced: bool = False) -> None:
         self.place = place
         self.version = version
         self.binaries = kubernetes(version)
         self.authority = Authority(place)
-        self.control_plane = ControlPlane(place, self.authority, self.binaries)
+        self.control_plane = ControlPlane(place, self.authority, self.binaries, traced=traced)
         runtime = containerd()
-        self.nodes = [Node(place, index, self.authority, self.binaries, runtime) for index in range(nodes)]
+        self.nodes = [
+            Node(place, index, self.authority, self.binaries, runtime, traced=traced) for index in range(nodes)
+        ]
 
     @property
     def api(self) -> Api:
@@ -106,8 +108,10 @@ class Cluster:
             self.api.wait(f"/api/v1/namespaces/default/{path}", "exists", lambda _: True)
 
 
-def up(name: str, version: str = "", nodes: int = 1) -> Cluster:
+def up(name: str, version: str = "", nodes: int = 1, *, traced: bool = False) -> Cluster:
     """A new cluster; one of the same name is taken down first. What fails on the way is taken down again.
+
+    ``traced``: its components log every step of a pod, which costs time.
 
     Raises ``Missing``, ``NoPlace``, ``UnknownVersion``, ``NotReady``, ``NotAsExpected``, OSError.
     """
@@ -115,7 +119,7 @@ def up(name: str, version: str = "", nodes: int = 1) -> Cluster:
     with _alone():
         _down(name)
         place = take_place(name)
-    cluster = Cluster(place, pinned(version), nodes)
+    cluster = Cluster(place, pinned(version), nodes, traced=traced)
     (place.root / "state.json").write_text(json.dumps({"version": cluster.version, "nodes": nodes}))
     cluster.start()
     return cluster

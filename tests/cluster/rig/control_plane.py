@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import signal
 import ssl
 import subprocess
@@ -10,13 +11,43 @@ from pathlib import Path
 
 from tests.cluster.rig.pki import Authority
 from tests.cluster.rig.place import Place, add_address
-from tests.cluster.rig.processes import died, kill, living, start, wait_until
+from tests.cluster.rig.processes import died, kill, living, log_of, start, wait_until
+
+AUDIT = "audit"
+"""The API server's audit log, beside the logs of the components: one JSON event a line."""
+_AUDITED = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived"],
+    "rules": [
+        {"level": "None", "verbs": ["list", "watch"]},
+        {
+            "level": "RequestResponse",
+            "verbs": ["create", "update", "patch"],
+            "resources": [
+                {"group": "", "resources": ["pods/status"]},
+                {"group": "resource.k8s.io", "resources": ["resourceclaims", "resourceclaims/status"]},
+            ],
+        },
+        {
+            "level": "Metadata",
+            "resources": [
+                {"group": "", "resources": ["pods", "pods/binding", "pods/status"]},
+                {"group": "resource.k8s.io", "resources": ["resourceclaims", "resourceclaims/status"]},
+            ],
+        },
+    ],
+}
 
 
 class ControlPlane:
-    """The four processes of one cluster; ``binaries`` has them by name."""
+    """The four processes of one cluster; ``binaries`` has them by name.
 
-    def __init__(self, place: Place, authority: Authority, binaries: Path) -> None:
+    ``traced``: the API server writes its audit log: who reads and writes pods and claims, and when.
+    """
+
+    def __init__(self, place: Place, authority: Authority, binaries: Path, *, traced: bool = False) -> None:
+        self._traced = traced
         self._place = place
         self._authority = authority
         self._binaries = binaries
@@ -111,7 +142,15 @@ class ControlPlane:
             f"--service-account-key-file={pki / 'service-accounts.pub'}",
             f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
+            *self._audit(),
         ]
+
+    def _audit(self) -> list[str]:
+        if not self._traced:
+            return []
+        policy = self._root / "audit-policy.json"
+        policy.write_text(json.dumps(_AUDITED))
+        return [f"--audit-policy-file={policy}", f"--audit-log-path={log_of(self._root, AUDIT)}"]
 
     def _controllers(self) -> list[str]:
         pki = self._authority.folder

@@ -33,9 +33,22 @@ NVIDIA = (
 
 
 class Node:
-    """Node ``index`` (from 0) of a cluster; ``kubernetes`` and ``containerd`` are folders with binaries."""
+    """Node ``index`` (from 0) of a cluster; ``kubernetes`` and ``containerd`` are folders with binaries.
 
-    def __init__(self, place: Place, index: int, authority: Authority, kubernetes: Path, containerd: Path) -> None:
+    ``traced``: kubelet and containerd log every step of a pod.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        index: int,
+        authority: Authority,
+        kubernetes: Path,
+        containerd: Path,
+        *,
+        traced: bool = False,
+    ) -> None:
+        self._traced = traced
         self._place = place
         self._index = index
         self._authority = authority
@@ -154,7 +167,7 @@ class Node:
             "--config",
             self.folder / "containerd.toml",
             "--log-level",
-            "info",
+            "debug" if self._traced else "info",
         ]
         path = f"{self._containerd}:{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
         process = self._start("containerd", command, {"PATH": path})
@@ -184,6 +197,7 @@ class Node:
             f"--kubeconfig={self.folder / 'kubelet.kubeconfig'}",
             f"--hostname-override={self.name}",
             f"--node-ip={self.address}",
+            *(["--v=5"] if self._traced else []),
         ]
         self._start("kubelet", command)
 
