@@ -90,6 +90,7 @@ class ClaimInterfaces(MovedInterfaces):
     def expect(self, record: ClaimRecord) -> None:
         """Move the interfaces of this prepared claim, if it has any, when its pod's sandbox starts."""
         if interfaces_of(record):
+            self._mover.warm()
             self._records[record.claim.uid] = record
         else:
             self._records.pop(record.claim.uid, None)

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,10 +79,18 @@ class ClaimMover:
         self._observer = observer
         self._pace = pace
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="interfaces")
+        self._is_warm = False
 
     async def in_thread(self, work: Any, *arguments: object) -> Any:
         """Run blocking work in a worker thread."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def warm(self) -> None:
+        """Have the first move prepared, once; its errors are met again by the move."""
+        if not self._is_warm:
+            self._is_warm = True
+            with suppress(RuntimeError):  # The agent is stopping.
+                self._threads.submit(self.work.warm)
 
     async def close(self) -> None:
         """End the threads once they have finished their work."""

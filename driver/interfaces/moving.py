@@ -79,8 +79,8 @@ class FoundMoves(Value):
 class InterfaceMoves:
     """Works for one claim per call and thread, and for one call per claim at a time.
 
-    ``state_dir``: of the agent. ``guard_dir``: of the guards, the same path on the host. ``mover`` makes the mover when
-    the first interface moves, in a worker thread.
+    ``state_dir``: of the agent. ``guard_dir``: of the guards, the same path on the host. ``mover`` makes the mover in
+    a worker thread, when ``warm`` is called or the first interface moves.
     """
 
     def __init__(
@@ -101,6 +101,10 @@ class InterfaceMoves:
     @cached_property
     def _mover(self) -> InterfaceMover:
         return self._make_mover()
+
+    def warm(self) -> None:
+        """Load the means of the first move, which takes tens of milliseconds, before a pod waits for it."""
+        self._mover  # noqa: B018 - made on first use
 
     def load(self) -> FoundMoves:
         """What an earlier process of this boot left; what is older is removed.

@@ -122,6 +122,7 @@ class InterfaceNode:
         self.node.with_options(guard_dir=root / "guards")
         self.mover = FakeMover()
         self.reports: list[tuple[str, str, tuple[str, ...] | str]] = []
+        self.movers = 0
         self._described: set[str] = set()
         self.followed: dict[str, Path] = {}
         """By device, the namespace in which the link of its interface is followed."""
@@ -132,7 +133,7 @@ class InterfaceNode:
         """An agent that has recovered and knows its devices; ``steps`` of interfaces, and ``dying`` of claims."""
         state = self.node.root / "state"
         self.interfaces = ClaimInterfaces(
-            InterfaceMoves(state, self.node.root / "guards", lambda: self.mover, self.node.boot, steps),
+            InterfaceMoves(state, self.node.root / "guards", self._make_mover, self.node.boot, steps),
             self.node.root / "kubelet",
             events=self.node.events,
             reporter=self,
@@ -148,6 +149,10 @@ class InterfaceNode:
         service = await self.agent()
         await service.prepare(reference())
         return service
+
+    def _make_mover(self) -> FakeMover:
+        self.movers += 1
+        return self.mover
 
     def describe(
         self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...], metadata: ClaimMetadata | None

@@ -18,6 +18,7 @@ from node.values import replace
 from tests.making.claim_service import GPU0, claim, reference, result
 from tests.making.devices import nic
 from tests.making.moved_interfaces import NIC1, NIC2, InterfaceNode
+from tests.waiting import eventually
 
 
 async def test_interfaces_are_in_the_pod_from_the_start_of_its_sandbox_to_its_end(place: InterfaceNode) -> None:
@@ -250,6 +251,32 @@ async def test_the_kubelets_record_on_a_disk_that_hangs_keeps_no_other_pod_from_
     await place.interfaces.run(place.sandbox(2, pod="another"))
     gate.set()
     assert place.is_home()
+
+
+async def test_a_pods_own_claims_move_while_the_kubelets_record_is_read(
+    place: InterfaceNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await place.prepared()
+    moved = threading.Event()
+    place.mover.before = lambda call: moved.set() if call == "attached" else None
+
+    def waiting(_: Path) -> KubeletClaims:
+        assert moved.wait(60)
+        return KubeletClaims({})
+
+    monkeypatch.setattr("driver.interfaces.claim_interfaces.read_kubelet_claims", waiting)
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    assert place.mover.place(NIC1) == sandbox.netns
+
+
+async def test_the_kernels_means_are_loaded_with_the_first_claim_before_a_pod_waits_for_them(
+    place: InterfaceNode,
+) -> None:
+    await place.agent()
+    assert place.movers == 0
+    await place.prepared()
+    await eventually(lambda: place.movers == 1)
 
 
 def test_the_deadline_is_before_the_runtimes() -> None:
