@@ -385,6 +385,6 @@ class Agent:
         if not self._inventory.first.is_set():
             return
         words = self.readiness().line
-        # If systemd did not accept it, the next change sends it again.
+        # If systemd did not accept it, the next change or heartbeat sends it again.
         if words != self._last_status and self._edges.notifier.send("READY=1", f"STATUS={words}"):
             self._last_status = words

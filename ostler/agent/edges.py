@@ -22,6 +22,7 @@ log = logging.getLogger("ostler.systemd")
 
 PATIENCE = 0.2
 """Most seconds that a message may wait for room in systemd's queue; the loop waits meanwhile."""
+ALIVE = "WATCHDOG=1"
 
 
 class Notifier:
@@ -33,6 +34,7 @@ class Notifier:
     def __init__(self, environment: dict[str, str] | os._Environ[str] = os.environ) -> None:
         self._address = environment.pop("NOTIFY_SOCKET", "")
         self._stopping = False
+        self._unsent: tuple[str, ...] = ()
         watchdog = environment.pop("WATCHDOG_USEC", "")
         pid = environment.pop("WATCHDOG_PID", "")
         meant_for_us = not pid or pid == str(os.getpid())
@@ -54,9 +56,18 @@ class Notifier:
                 channel.connect(address)
                 channel.send("\n".join(lines).encode())
         except OSError as error:
+            if isinstance(error, TimeoutError) and lines != (ALIVE,):
+                self._unsent = lines
             log.warning("cannot notify systemd", extra={"lines": lines, "error": error.strerror or str(error)})
             return False
+        if lines != (ALIVE,):
+            self._unsent = ()
         return True
+
+    def send_unsent(self) -> None:
+        """Send the last message again if systemd's queue had no room for it; signs of life replace one another."""
+        if self._unsent:
+            self.send(*self._unsent)
 
     def reloading(self) -> None:
         """Report that the configuration is being read again; the next ``READY=1`` ends that.
@@ -107,8 +118,9 @@ class Heartbeat:
                 self._last = self._monotonic()
                 rest = until_tick(interval, self._last)
                 self._metrics.heartbeat.set(self._clock())
+                self._notifier.send_unsent()
                 if self._notifier.watchdog_interval is not None:
-                    self._notifier.send("WATCHDOG=1")
+                    self._notifier.send(ALIVE)
                 await asyncio.sleep(rest)
                 self._metrics.delays.observe(max(0.0, self._monotonic() - self._last - rest))
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import signal
 import socket
@@ -122,6 +123,24 @@ def test_a_manager_that_does_not_read_holds_nothing_up_for_long(manager: Manager
     else:
         pytest.fail("the queue never filled")
     assert PATIENCE <= 0.5
+
+
+def test_what_the_queue_had_no_room_for_is_sent_again(short_dir: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(short_dir / "notify"))
+        manager.setblocking(False)
+        notifier = Notifier({"NOTIFY_SOCKET": str(short_dir / "notify")})
+        while notifier.send("WATCHDOG=1"):
+            pass
+        assert not notifier.send("READY=1", "STATUS=up")
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                assert manager.recv(100) == b"WATCHDOG=1"
+        notifier.send_unsent()
+        notifier.send_unsent()
+        assert manager.recv(100) == b"READY=1\nSTATUS=up"
+        with pytest.raises(BlockingIOError):
+            manager.recv(100)
 
 
 def test_a_manager_that_is_gone_is_no_failure(short_dir: Path) -> None:
