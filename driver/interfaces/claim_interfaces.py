@@ -11,7 +11,8 @@ the claim from starting before it is done. What fails when there is no sandbox t
 runtime connected, or an interface does not come back) is tried again until it succeeds.
 
 The journal is believed about what has moved, the runtime's list about which sandboxes there are. A namespace that
-vanishes gives physical interfaces back to the node a moment later; one that does not come back is lost, and reported.
+vanishes gives physical interfaces back to the node a moment later; one that does not come back is lost, and restored
+whenever it appears (``driver.interfaces.lost``).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from node.clocks import Clocks
 from node.events import EventSink
 from node.files import FileError
 from node.interfaces.model import InterfaceError
+from node.ledger.ledger import Ledger
 
 log = logging.getLogger("ostler.interfaces")
 
@@ -48,13 +50,14 @@ class ClaimInterfaces(MovedInterfaces):
     """``PodSandboxes`` for claims with interfaces; for the event loop only.
 
     ``kubelet_root``: has the kubelet's record of claims. ``reporter`` hears of interfaces before their guard lets
-    containers start.
+    containers start. The devices of lost interfaces are held in ``ledger``.
     """
 
     def __init__(
         self,
         moves: InterfaceMoves,
         kubelet_root: Path,
+        ledger: Ledger,
         *,
         events: EventSink,
         reporter: InterfaceReporter,
@@ -68,6 +71,7 @@ class ClaimInterfaces(MovedInterfaces):
         self._monotonic = clocks.monotonic
         self._mover = ClaimMover(
             moves,
+            ledger,
             events=events,
             reporter=reporter,
             clocks=clocks,
@@ -110,7 +114,7 @@ class ClaimInterfaces(MovedInterfaces):
 
     def places(self) -> Mapping[str, InterfacePlace]:
         """Where the interfaces are, by device; without those that are on the node and should be."""
-        found = {}
+        found = dict(self._mover.lost.places())
         for uid, move in self._mover.out.items():
             problem = self._mover.problems.get(uid, "" if move.attached else "it is being moved")
             names = [each.name for each in move.attached] or [each.interface.interface for each in move.moves]
@@ -129,6 +133,7 @@ class ClaimInterfaces(MovedInterfaces):
             self.expect(record)
         found = await self._mover.in_thread(self._mover.work.load)
         self._mover.out.update(found.moves)
+        unkept = await self._mover.lost.recover({each for move in found.moves.values() for each in move.devices})
         self._damaged = {uid: why for uid, why in found.unreadable.items() if uid in self._records}
         for uid, move in self._mover.out.items():
             if namespace_of(move.sandbox) is None:
@@ -140,12 +145,14 @@ class ClaimInterfaces(MovedInterfaces):
         return (
             *(f"{each}; its interfaces are looked for by their marks" for each in lost),
             *(f"{each}; check the state folder and its disk" for each in found.stuck),
+            *unkept,
         )
 
     async def take_back(self, claim: ClaimReference) -> None:
         """Take back what is still out for a claim that is released; raises Unavailable if that fails.
 
-        An interface that nobody has after a while counts as lost, and keeps no claim from being released.
+        An interface that nobody has after a while counts as lost, and keeps no claim from being released; its device is
+        held on.
         """
         async with self._locks.of(claim.uid):
             self._due.pop(claim.uid, None)
@@ -160,7 +167,16 @@ class ClaimInterfaces(MovedInterfaces):
             self._records.pop(claim.uid, None)
 
     async def keep(self) -> None:
-        """Try again what has failed, until cancelled."""
+        """Try again what has failed, and look for lost interfaces, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._keep_trying(), name="interfaces to be tried again")
+            group.create_task(self._mover.lost.run(), name="lost interfaces")
+
+    def on_inventory_changed(self) -> None:
+        """The inventory has seen something new; a lost interface may be back."""
+        self._mover.lost.on_inventory_changed()
+
+    async def _keep_trying(self) -> None:
         pause = self._pace.first_pause
         while True:
             await self._woken.wait()

@@ -17,6 +17,7 @@ from driver.claims.interfaces import InterfaceReporter
 from driver.claims.model import ClaimReference
 from driver.claims.record import ClaimRecord
 from driver.interfaces.journal import ClaimMove
+from driver.interfaces.lost import LostInterfaces
 from driver.interfaces.moving import InterfaceMissing, InterfaceMoves, MoveFailed
 from driver.interfaces.observers import InterfaceObserver, PodLinks
 from driver.metadata.model import ClaimMetadata
@@ -24,6 +25,7 @@ from driver.nri.sandboxes import Sandbox
 from node.clocks import Clocks
 from node.events import EventSink, EventType
 from node.interfaces.model import InterfaceError, MovableInterface
+from node.ledger.ledger import Ledger
 from node.values import Value, replace, value
 
 log = logging.getLogger("ostler.interfaces")
@@ -53,12 +55,14 @@ class ClaimMover:
     """Works for one call per claim at a time; for the event loop only.
 
     ``out``: by the claim's UID, what the journal has. ``problems``: why the interfaces of a claim are not where they
-    should be. ``reporter`` hears of interfaces before their guard lets containers start.
+    should be. ``lost``: interfaces that did not come back. ``reporter`` hears of interfaces before their guard lets
+    containers start.
     """
 
     def __init__(
         self,
         work: InterfaceMoves,
+        ledger: Ledger,
         *,
         events: EventSink,
         reporter: InterfaceReporter,
@@ -80,6 +84,7 @@ class ClaimMover:
         self._pace = pace
         self._threads = ThreadPoolExecutor(16, thread_name_prefix="interfaces")
         self._is_warm = False
+        self.lost = LostInterfaces(work, ledger, self.in_thread, events=events, observer=observer, clocks=clocks)
 
     async def in_thread(self, work: Any, *arguments: object) -> Any:
         """Run blocking work in a worker thread."""
@@ -104,6 +109,8 @@ class ClaimMover:
         """
         began = self._monotonic()
         try:
+            if begun is None:
+                await self._await_lost(record)
             move, undescribed = await self.in_thread(self._bring_in, record, sandbox, begun)
         except MoveFailed as error:
             self._observer.moved("failed", self._monotonic() - began)
@@ -118,6 +125,18 @@ class ClaimMover:
         self.out[record.claim.uid] = move
         self._report_moved(move, undescribed)
         self.settle(move.claim.uid)
+
+    async def _await_lost(self, record: ClaimRecord) -> None:
+        """Restore lost interfaces of the claim that are back; raises MoveFailed if one is not.
+
+        What such an interface has now, its last pod gave it.
+        """
+        devices = [each.device for each in interfaces_of(record) if each.device in self.lost]
+        if devices:
+            await self.lost.look(devices)
+        problems = list(filter(None, map(self.lost.problem, devices)))
+        if problems:
+            raise MoveFailed(f"claim {record.claim}: {'; '.join(problems)}", None)
 
     def _bring_in(self, record: ClaimRecord, sandbox: Sandbox, begun: ClaimMove | None) -> tuple[ClaimMove, str]:
         """The move, and why the containers' metadata files lack the interfaces; blocking. Raises MoveFailed."""
@@ -166,10 +185,13 @@ class ClaimMover:
             if began - self._missing.setdefault(uid, began) < self._pace.missing:
                 self.problems[uid] = str(error)
                 raise
-            self._observer.lost(error.number)
+            try:
+                await self.lost.keep(move, error.missing)
+            except InterfaceError as unkept:
+                self.problems[uid] = str(unkept)
+                raise
+            self._observer.lost(len(error.missing))
             await self.in_thread(self.work.forget, move)
-            text = f"claim {move.claim}: {error}; pod {move.sandbox.pod} had it; check the device and its driver"
-            self.tell("InterfaceLost", text)
         except InterfaceError as error:
             self._observer.returned("failed", self._monotonic() - began)
             if self._is_new(uid, str(error)):

@@ -13,13 +13,14 @@ the steps for tests that end the process there.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
 
 from driver.claims.model import ClaimReference
 from driver.interfaces.guard import Guards
-from driver.interfaces.journal import ClaimMove, InterfaceJournal, InterfaceMove
+from driver.interfaces.journal import ClaimMove, InterfaceJournal, InterfaceMove, LostInterface, LostJournal
 from driver.nri.sandboxes import Sandbox
 from node.files import FileError
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
@@ -49,11 +50,12 @@ class InterfaceSteps:
 
 
 class InterfaceMissing(InterfaceError):
-    """Interfaces are neither on the node nor in the pod (``number``); the kernel may bring them back in a moment."""
+    """The ``missing`` ones are neither on the node nor in the pod; the kernel may bring them back in a moment."""
 
-    def __init__(self, text: str, number: int) -> None:
-        super().__init__(text)
-        self.number = number
+    def __init__(self, missing: tuple[InterfaceMove, ...]) -> None:
+        subjects = ", ".join(subject_of(each.interface) for each in missing)
+        super().__init__(f"{subjects}: not found on the node or in the pod")
+        self.missing = missing
 
 
 class MoveFailed(InterfaceError):
@@ -92,6 +94,7 @@ class InterfaceMoves:
         steps: InterfaceSteps | None = None,
     ) -> None:
         self.journal = InterfaceJournal(state_dir / "interfaces" / "journal")
+        self.lost = LostJournal(state_dir / "interfaces" / "lost")
         self.guards = Guards(guard_dir)
         self._pins = NamespacePins(state_dir / "interfaces" / "namespaces")
         self._make_mover = mover
@@ -111,13 +114,13 @@ class InterfaceMoves:
 
         A move without its guard was not completed, or its end had begun.
         """
-        found, guards = self.journal.load(), self.guards.uids()
+        (found, unreadable), guards = self.journal.load(), self.guards.uids()
         moves = {
             uid: move if self.guards.is_open(uid) else replace(move, attached=())
-            for uid, move in found.moves.items()
-            if move.boot == self._boot or not (self._boot and move.boot)
+            for uid, move in found.items()
+            if not self._is_of_earlier_boot(move.boot)
         }
-        outdated = found.moves.keys() - moves.keys()
+        outdated = found.keys() - moves.keys()
         stuck = []
         for uid in sorted({*guards, *outdated} - {uid for uid, move in moves.items() if move.attached}):
             try:
@@ -127,8 +130,23 @@ class InterfaceMoves:
             except FileError as error:
                 left = f"what an earlier agent left of the interfaces of claim {uid}"
                 stuck.append(f"{left} still lets its containers start: {error}")
-        self._pins.keep_only({*moves, *found.unreadable})
-        return FoundMoves(moves, found.unreadable, tuple(stuck))
+        self._pins.keep_only({*moves, *unreadable})
+        return FoundMoves(moves, unreadable, tuple(stuck))
+
+    def load_lost(self) -> tuple[dict[str, LostInterface], dict[str, str]]:
+        """The lost interfaces of this boot by device, and by device why a record is of no use; older ones are removed.
+
+        A reboot has given back those of earlier boots.
+        """
+        found, unreadable = self.lost.load()
+        for device in [device for device, lost in found.items() if self._is_of_earlier_boot(lost.boot)]:
+            del found[device]
+            with suppress(FileError):  # The next start tries again.
+                self.lost.remove(device)
+        return found, unreadable
+
+    def _is_of_earlier_boot(self, boot: str) -> bool:
+        return bool(self._boot and boot and boot != self._boot)
 
     def move(
         self,
@@ -175,7 +193,7 @@ class InterfaceMoves:
         Raises InterfaceMissing if the kernel has nowhere what should come back, and InterfaceError if something that is
         there cannot be taken back; the call may be repeated.
         """
-        uid, problems, missing = move.claim.uid, [], []
+        uid, problems, missing = move.claim.uid, list[str](), list[InterfaceMove]()
         try:
             self.guards.remove(uid)
         except FileError as error:
@@ -186,7 +204,7 @@ class InterfaceMoves:
         for each in reversed(move.moves):
             try:
                 if not self._mover.detach(each.interface, each.setup, netns):
-                    missing.append(subject_of(each.interface))
+                    missing.append(each)
             except InterfaceError as error:
                 problems.append(str(error))
             except OSError as error:
@@ -195,7 +213,7 @@ class InterfaceMoves:
         if problems:
             raise InterfaceError("; ".join(problems))
         if missing:
-            raise InterfaceMissing(f"{', '.join(missing)}: not found on the node or in the pod", len(missing))
+            raise InterfaceMissing(tuple(missing))
         self.forget(move)
 
     def forget(self, move: ClaimMove) -> None:
@@ -206,6 +224,14 @@ class InterfaceMoves:
         except FileError as error:
             raise InterfaceError(f"{error}; check the state folder and its disk") from error
         self._steps.reached(InterfaceStep.FORGOTTEN, move.claim.uid)
+
+    def recall(self, lost: LostInterface) -> bool:
+        """Restore a lost interface if the node or its old pod has it; whether it is back. Raises InterfaceError."""
+        return self._mover.detach(lost.move.interface, lost.move.setup, namespace_of(lost.sandbox))
+
+    def is_gone(self, move: InterfaceMove) -> bool:
+        """Whether a missing interface can never come back; raises InterfaceError."""
+        return self._mover.is_gone(move.interface, move.setup)
 
     def found(self, claim: ClaimReference, interfaces: tuple[MovableInterface, ...], sandbox: Sandbox) -> ClaimMove:
         """A move for a claim whose journal is lost, by the marks that interfaces of ours have; without moves for none.

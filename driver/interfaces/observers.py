@@ -41,3 +41,6 @@ class InterfaceObserver:
 
     def lost(self, count: int) -> None:
         """So many interfaces did not come back."""
+
+    def found(self) -> None:
+        """A lost interface is back on the node, and restored."""

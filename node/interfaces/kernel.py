@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from node.interfaces import in_pod, on_node
-from node.interfaces.links import links, naming
+from node.interfaces.links import link_named, links, naming
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
 from node.interfaces.move import KernelSockets, Move, NetlinkSockets, Side, side
 from node.interfaces.mover import alias_of, subject_of
@@ -78,6 +78,17 @@ class KernelMover:
         move = Move(interface, setup, self._sys, self._before)
         with self._host(move.subject) as host, self._pod(move.subject, netns) as pod:
             return _detach(move, host, pod)
+
+    def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:
+        """See ``InterfaceMover``."""
+        address = interface.pci_address
+        if address and (self._sys / "bus/pci/devices" / address).exists():
+            return False
+        if address and setup.parent:
+            return True
+        subject = subject_of(interface)
+        with self._host(subject) as host, naming(subject, "look for its name on the node"):
+            return link_named(host.route, setup.interface) is not None
 
     def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
         """See ``InterfaceMover``."""

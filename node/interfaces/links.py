@@ -250,12 +250,6 @@ def is_real_function(interface: MovableInterface, sys: Path) -> bool:
     return there and release >= _NAMES_PARENTS
 
 
-def has_left_the_bus(interface: MovableInterface, setup: HostSetup, sys: Path) -> bool:
-    """Whether the device below the interface is gone from this machine, and so the interface for good."""
-    on_bus = bool(setup.parent) and bool(interface.pci_address)
-    return on_bus and not (sys / "bus/pci/devices" / interface.pci_address).exists()
-
-
 def pci_function(link: InterfaceLink, sys: Path) -> str:
     """The PCI address of the function that the link stands on, empty for none."""
     if link.parent_bus == "pci":

@@ -50,6 +50,12 @@ class InterfaceMover(Protocol):
         Raises InterfaceError if it is there but cannot be moved or restored; the call may be repeated.
         """
 
+    def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:
+        """Whether an interface that ``detach`` did not find can never come back; raises InterfaceError.
+
+        Its device has left the bus, or, for one without a device below it, another interface has its name on the node.
+        """
+
     def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
         """By device, the present name of each of these that is in the namespace (None: the host's) with its alias.
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from node.events import EventBus
-from node.inventory.loop import Inventory
+from node.inventory.loop import Inventory, SnapshotPublished
 from node.inventory.model import Device
 from node.inventory.source import Source
 from node.offer import OfferedDevice
@@ -348,6 +348,7 @@ class BothDoors:
         )
         self.dra = DraService(self._settings.dra.driver_name, parts, books)
         self.publisher.open_dra(self.dra)
+        services.bus.subscribe(SnapshotPublished, lambda _: parts.interfaces.claims.on_inventory_changed())
         books.bus.subscribe(RegistrationChanged, self._streams_changed)
         books.bus.subscribe(PartitionsRemoved, services.inventory.removed)
         self.publisher.submit(services.health.judged)

@@ -114,7 +114,7 @@ class DraParts:
             settings,
             edges,
             events=events,
-            bus=bus,
+            ledger=books.ledger,
             reporter=InterfaceReports(self.metadata, self.status, events=events, observer=self.metrics.claims),
             observer=self.metrics.interfaces,
             links=links,

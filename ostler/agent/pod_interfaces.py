@@ -20,9 +20,10 @@ from driver.interfaces.claim_interfaces import ClaimInterfaces
 from driver.interfaces.moving import InterfaceMoves
 from driver.interfaces.observers import InterfaceObserver, PodLinks
 from driver.nri.status import NriChanged, NriState, NriStatus
-from node.events import EventBus, EventSink, EventType
+from node.events import EventSink, EventType
 from node.interfaces.mover import InterfaceMover
 from node.ledger.events import OfferChanged
+from node.ledger.ledger import Ledger
 from node.opening import boot_id
 from node.rules import Door, Rule
 from ostler.agent.edges import Edges
@@ -53,7 +54,8 @@ class PodInterfaces:
     """The claims' interfaces (``claims``) and the registration with the runtime; for the event loop only.
 
     ``links`` follows the links of interfaces in pods; None where nobody judges them. ``make_mover`` is called in a
-    worker thread when the first interface moves. Publishes ``OfferChanged`` on ``bus`` when ``unmovable`` changes.
+    worker thread when the first interface moves. Publishes ``OfferChanged`` on the bus of ``ledger`` when ``unmovable``
+    changes.
     """
 
     def __init__(
@@ -62,7 +64,7 @@ class PodInterfaces:
         edges: Edges,
         *,
         events: EventSink,
-        bus: EventBus,
+        ledger: Ledger,
         reporter: InterfaceReporter,
         observer: InterfaceObserver,
         links: PodLinks | None = None,
@@ -72,7 +74,7 @@ class PodInterfaces:
         self._socket = settings.dra.nri_socket
         self._edges = edges
         self._events = events
-        self._bus = bus
+        self._bus = ledger.bus
         self._patience = patience
         self._needed = asyncio.Event()
         self._plugin: NriPlugin | None = None
@@ -82,13 +84,14 @@ class PodInterfaces:
         self.claims = ClaimInterfaces(
             InterfaceMoves(settings.state_dir, guard_folder(settings), make_mover, boot_id(settings.roots.proc)),
             settings.kubelet.registry_dir.parent,
+            ledger,
             events=events,
             reporter=reporter,
             clocks=edges,
             observer=observer,
             links=links,
         )
-        bus.subscribe(NriChanged, self._nri_changed)
+        self._bus.subscribe(NriChanged, self._nri_changed)
 
     def use(self, rules: Iterable[Rule]) -> None:
         """Connect to the runtime if one of these rules moves interfaces, or a claim still has some."""
@@ -116,18 +119,22 @@ class PodInterfaces:
         return None if self._plugin is None else self._plugin.state()
 
     async def run(self) -> None:
-        """Move interfaces when they are needed, until cancelled."""
+        """Move interfaces when they are needed, and look for those that were lost, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.claims.keep(), name="interfaces to be tried again")
+                group.create_task(self._stay_connected(), name="NRI")
+        finally:
+            self._cancel()
+
+    async def _stay_connected(self) -> None:
+        """Connect to the runtime once that is needed, and stay so."""
         await self._needed.wait()
         await load("driver.nri.plugin")
         from driver.nri.plugin import NriPlugin  # As above.
 
         self._plugin = NriPlugin(self._socket, self.claims, bus=self._bus, clocks=self._edges)
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self.claims.keep(), name="interfaces to be tried again")
-                group.create_task(self._plugin.run(), name="NRI")
-        finally:
-            self._cancel()
+        await self._plugin.run()
 
     def _nri_changed(self, changed: NriChanged) -> None:
         status = changed.status

@@ -203,6 +203,9 @@ class InterfaceMetrics(InterfaceObserver):
         self.losses = Counter(
             "ostler_interfaces_lost", "Interfaces that did not come back when their pod's network namespace ended."
         )
+        self.returns = Counter(
+            "ostler_interfaces_found", "Lost interfaces that came back to the node later, and were restored."
+        )
 
     def moved(self, outcome: str, seconds: float) -> None:
         """An attempt to move the interfaces of one claim into a pod ended."""
@@ -213,6 +216,10 @@ class InterfaceMetrics(InterfaceObserver):
         """An attempt to take the interfaces of one claim back ended."""
         self.moves.add("to_node", outcome)
         self.returning.observe(seconds)
+
+    def found(self) -> None:
+        """A lost interface is back on the node, and restored."""
+        self.returns.add()
 
     def lost(self, count: int) -> None:
         """So many interfaces did not come back."""

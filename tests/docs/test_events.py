@@ -19,6 +19,7 @@ HANDED_ON = {
     "driver/claims/book.py": "tell",
     "driver/door/door.py": "_tell",
     "driver/interfaces/claim_mover.py": "tell",
+    "driver/interfaces/lost.py": "tell",
     "driver/node_watch/node_doors.py": "_warn",
     "node/health/keeper.py": "",
     "ostler/agent/eventlog.py": "",

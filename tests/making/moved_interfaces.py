@@ -17,6 +17,7 @@ from driver.metadata.model import ClaimMetadata
 from driver.nri.sandboxes import Sandbox
 from node.clocks import SYSTEM
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
+from node.ledger.ledger import Ledger
 from node.rules import Doors, Rule
 from tests.making.claim_service import Killed, Node, claim, reference, result
 from tests.making.devices import nic
@@ -44,6 +45,8 @@ class FakeMover:
         self.gate: threading.Event | None = None
         self.before: Callable[[str], None] = lambda _: None
         self.returns = True
+        self.gone: set[str] = set()
+        """Devices whose interfaces can never come back."""
         self.marks: dict[str, str] = {}
 
     def place(self, device: str) -> str:
@@ -87,6 +90,9 @@ class FakeMover:
             self.places[interface.device] = "host"
             self.marks.pop(interface.device, None)
         return bool(place)
+
+    def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:
+        return interface.device in self.gone
 
     def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
         where = "host" if netns is None else str(netns)
@@ -132,16 +138,18 @@ class InterfaceNode:
     async def agent(self, steps: Any = None, dying: Any = None) -> ClaimService:
         """An agent that has recovered and knows its devices; ``steps`` of interfaces, and ``dying`` of claims."""
         state = self.node.root / "state"
+        ledger = Ledger()
         self.interfaces = ClaimInterfaces(
             InterfaceMoves(state, self.node.root / "guards", self._make_mover, self.node.boot, steps),
             self.node.root / "kubelet",
+            ledger,
             events=self.node.events,
             reporter=self,
             links=self,
             clocks=SYSTEM,
             pace=self.pace,
         )
-        return await self.node.started(interfaces=self.interfaces, steps=dying)
+        return await self.node.started(interfaces=self.interfaces, ledger=ledger, steps=dying)
 
     async def prepared(self, *devices: str) -> ClaimService:
         """An agent that has prepared the first claim, for these NICs or the first."""

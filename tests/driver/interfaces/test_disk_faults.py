@@ -77,9 +77,9 @@ def test_a_journal_file_under_the_name_of_another_claim_is_set_aside(tmp_path: P
     interface = InterfaceMove(MovableInterface(NIC1, "eth1", InterfaceSettings()), HostSetup("eth1", 7, "", 1500))
     journal.write(ClaimMove(ClaimReference("default", "a", "uid-a"), "boot", Sandbox("s", "p", "n", "p"), (interface,)))
     journal.path("uid-a").rename(journal.path("uid-b"))
-    found = journal.load()
-    assert found.moves == {}
-    assert "it is about claim uid-a" in found.unreadable["uid-b"]
+    moves, unreadable = journal.load()
+    assert moves == {}
+    assert "it is about claim uid-a" in unreadable["uid-b"]
     assert not journal.path("uid-b").exists()
 
 

@@ -47,6 +47,9 @@ class MoverInside:
     def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> bool:
         return self._host.run(lambda: self._mover.detach(interface, setup, netns))
 
+    def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:
+        return self._host.run(lambda: self._mover.is_gone(interface, setup))
+
     def marked(self, devices: Collection[str], netns: Path | None = None) -> Mapping[str, str]:
         return self._host.run(lambda: self._mover.marked(devices, netns))
 

@@ -101,25 +101,6 @@ async def test_what_cannot_be_taken_back_when_the_sandbox_ends_is_tried_again(pl
     keeping.cancel()
 
 
-async def test_an_interface_that_nobody_has_is_lost_after_a_while_and_the_claim_is_released(
-    place: InterfaceNode,
-) -> None:
-    service = await place.prepared()
-    sandbox = place.sandbox()
-    await place.interfaces.run(sandbox)
-    place.mover.returns = False
-    Path(sandbox.netns).unlink()
-    await service.unprepare(reference())
-    assert place.node.events.of("InterfaceLost") == [
-        (
-            f"claim default/claim-1: interface eth1 of device {NIC1}: not found on the node or in the pod; pod "
-            "default/pod-1 had it; check the device and its driver"
-        )
-    ]
-    assert place.journal == []
-    assert service.ledger.all == ()
-
-
 async def test_an_interface_that_the_kernel_gives_back_late_is_waited_for(place: InterfaceNode) -> None:
     place.pace = replace(place.pace, missing=60.0)
     service = await place.prepared()

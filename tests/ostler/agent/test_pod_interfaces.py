@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from driver.nri.status import NriState
-from node.events import EventBus
 from node.ledger.events import OfferChanged
+from node.ledger.ledger import Ledger
 from node.rules import Doors, Rule
 from node.values import replace
 from ostler.agent.edges import Edges
@@ -32,8 +32,8 @@ class Place:
     def __init__(self, root: Path) -> None:
         self.runtime = NriRuntime(root / "nri.sock", request_timeout=120.0, registration_timeout=120.0)
         self.events = RecordedEvents()
-        self.bus = EventBus()
-        self.changes = heard(self.bus, OfferChanged)
+        self.ledger = Ledger()
+        self.changes = heard(self.ledger.bus, OfferChanged)
         self.root = root
 
     def part(self, patience: float = 60.0) -> PodInterfaces:
@@ -42,7 +42,7 @@ class Place:
             settings,
             Edges(),
             events=self.events,
-            bus=self.bus,
+            ledger=self.ledger,
             reporter=InterfaceNode(self.root / "node"),
             observer=InterfaceMetrics(),
             links=None,
