@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from kube.client import Client, RequestLimits
 from tests.kube.authority import Authority, Pair
 from tests.kube.server import AT_ONCE, ApiServer
 from tests.making.event_posters import Recorder
+from tests.making.ports import held_port
 
 
 @pytest.fixture(scope="session")
@@ -57,11 +57,11 @@ def client(access: Access, limits: RequestLimits | None = None) -> Client:
     return Client(access, random=lambda: 0.5, limits=limits or RequestLimits(), policy=AT_ONCE)
 
 
-def free_port() -> int:
-    """A port at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port: int = taken.getsockname()[1]
-        return port
+@pytest.fixture
+def free_port() -> Iterator[int]:
+    """A port at which nobody listens but a server of the test itself."""
+    with held_port() as port:
+        yield port
 
 
 @pytest.fixture

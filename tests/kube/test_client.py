@@ -28,7 +28,7 @@ from kube.errors import (
     WriteConflict,
 )
 from tests.kube.authority import Authority, Pair
-from tests.kube.conftest import client, client_of, free_port
+from tests.kube.conftest import client, client_of
 from tests.kube.server import AT_ONCE, Answer, ApiServer, refused
 
 NODES = "/api/v1/nodes"
@@ -191,8 +191,8 @@ def test_a_lost_answer_is_tried_again_when_reading_only(server: ApiServer) -> No
     assert len(server.requests("POST")) == 1
 
 
-def test_a_server_that_is_not_there_is_named(tmp_path: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+def test_a_server_that_is_not_there_is_named(free_port: int) -> None:
+    url = f"http://127.0.0.1:{free_port}"
     with pytest.raises(Unreachable) as caught:
         client(Access(url, "a test", FixedCredentials("none"))).create("/x", {})
     assert str(caught.value) == f"POST /x: {url} cannot be reached (Connection refused)"
@@ -206,10 +206,9 @@ def test_a_name_that_is_not_known_is_said() -> None:
         ).get("/x")
 
 
-def test_a_server_that_comes_later_is_found() -> None:
-    port = free_port()
+def test_a_server_that_comes_later_is_found(free_port: int) -> None:
     policy = BackoffPolicy(first=0.02, most=0.02)
-    url = f"http://127.0.0.1:{port}"
+    url = f"http://127.0.0.1:{free_port}"
     asks = Client(
         Access(url, "a test", FixedCredentials("none")),
         random=lambda: 0.5,
@@ -219,8 +218,8 @@ def test_a_server_that_comes_later_is_found() -> None:
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(asks.create("/x", {})))
     thread.start()
-    with ApiServer(port=port):
-        thread.join(60)
+    with ApiServer(port=free_port):
+        thread.join(120)
     assert found == [{}]
 
 

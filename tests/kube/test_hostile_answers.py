@@ -19,7 +19,7 @@ from kube.errors import (
     TimedOut,
     Unreachable,
 )
-from tests.kube.conftest import client, client_of, free_port
+from tests.kube.conftest import client, client_of
 from tests.kube.server import Answer, ApiServer, refused
 
 
@@ -120,8 +120,8 @@ def test_a_server_that_speaks_something_else_is_said_in_one_line() -> None:
     assert str(caught.value) == f"POST /x: {url}: the connection broke ([31mgarbage)"
 
 
-def test_a_proxy_that_is_not_there_is_said_without_its_password() -> None:
-    proxy = f"http://agent:secret@127.0.0.1:{free_port()}"
+def test_a_proxy_that_is_not_there_is_said_without_its_password(free_port: int) -> None:
+    proxy = f"http://agent:secret@127.0.0.1:{free_port}"
     for server in ("http://10.0.0.1:1", "https://10.0.0.1:1"):
         with pytest.raises(Unreachable) as caught:
             client(Access(server, "a test", FixedCredentials("none"), proxy=proxy)).create("/x", {})

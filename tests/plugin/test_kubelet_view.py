@@ -121,16 +121,19 @@ async def test_it_is_asked_again_after_a_while_without_any_reason(short_dir: Pat
 
 
 async def test_a_refused_question_is_repeated_sooner_and_says_nothing_meanwhile(short_dir: Path) -> None:
-    path = short_dir / "kubelet.sock"
-    async with serving(path) as kubelet, viewing(path, QuestionPace(every=1.2)) as (view, told):
+    path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
+    view = KubeletView(path, telling(told), clock=lambda: now, pace=PACE)
+    async with serving(path) as kubelet, background(view.run()):
         view.want(0)
         await eventually(lambda: told)
         kubelet.code = grpc.StatusCode.RESOURCE_EXHAUSTED
         view.want(0)
-        await eventually(lambda: kubelet.asked == 2)
-        await eventually(lambda: view.answer is None)
+        await eventually(lambda: view._wanted == now + PACE.every / 12, "the refusal")
+        assert (kubelet.asked, view.answer) == (2, None)
         kubelet.code = None
-        await eventually(lambda: len(told) == 2, within=1.0)
+        now += PACE.every / 12
+        view.want_after(60)  # Wakes the view, which sleeps by another clock.
+        await eventually(lambda: len(told) == 2)
 
 
 async def test_a_question_for_later_is_asked_whatever_was_answered_before(short_dir: Path) -> None:

@@ -57,7 +57,7 @@ async def test_a_kubelet_with_one_slot_keeps_the_devices_of_a_door_that_left_it_
 ) -> None:
     async with left(short_dir, generation) as (kubelet, served, socket):
         assert served.status()[0].streams == 0
-        assert kubelet.open_streams(GPU) == 0
+        await eventually(lambda: kubelet.open_streams(GPU) == 0, "the kubelet has seen the end of its stream")
         socket.unlink()
         await asyncio.sleep(2 * TICK)  # What must not happen would: the kubelet looks, and deregisters the socket.
         assert healthy(kubelet) == 4
