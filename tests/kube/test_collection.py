@@ -154,5 +154,5 @@ def test_only_the_fields_that_are_asked_for_are_read_of_lists_and_changes() -> N
         fields: Fields = {"metadata": {"name": True}, "spec": {"y": True}}
         source = Collection(client_of(collection.server), PATH, fields=fields)
         assert source.page({}).objects == ({"metadata": {"name": "a"}, "spec": {"y": [2]}},)
-        with source.watch({"watch": "1"}, read_timeout=10, whole=10) as stream:
+        with source.watch({"watch": "1"}, read_timeout=60, whole=60) as stream:
             assert next(stream) == event("ADDED", {"metadata": {"name": "b"}, "spec": {"y": 5}})

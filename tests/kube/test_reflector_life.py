@@ -70,7 +70,7 @@ def test_a_mistake_in_reading_objects_is_told_with_its_place(caplog: pytest.LogC
         reflector = Reflector(source, Notes(), random=lambda: 0.5, policy=QUICK, on_failure=told.append)
         reflector.start()
         until(lambda: len(told) >= 2)
-        assert reflector.stop(10)
+        assert reflector.stop(60)
     assert all(isinstance(error, KeyError) and not isinstance(error, KubeError) for error in told)
     assert "Traceback" in caplog.text
 
