@@ -1,19 +1,24 @@
 """Things that tests need and that take long to make: made once per content, kept in one folder outside the checkout.
 
 Invariants: an entry appears whole or not at all (made in a temporary folder, then renamed); whoever needs it while it
-is being made waits for it, over all processes. Trade-off: nothing is ever deleted; the folder can be removed at any
-time.
+is being made waits for it, over all processes. Trade-off: only entries that every change of the sources makes anew are
+ever deleted (``remove_old``); the folder can be removed at any time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
+
+IN_USE = 2 * 3600.0
+"""Seconds after the last use of an entry in which a run of tests, of any checkout, may still need it."""
 
 
 def cache_folder() -> Path:
@@ -39,12 +44,12 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
     What ``make`` raises passes through, and nothing is kept of its work.
     """
     entry = cache_folder() / name
-    if entry.is_dir():
+    if _is_used(entry):
         return entry
     entry.parent.mkdir(parents=True, exist_ok=True)
     with (entry.parent / f".{entry.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if entry.is_dir():
+        if _is_used(entry):
             return entry
         making = Path(tempfile.mkdtemp(prefix=f".{entry.name}.", dir=entry.parent))
         try:
@@ -55,3 +60,27 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
             shutil.rmtree(making, ignore_errors=True)
             raise
     return entry
+
+
+def _is_used(entry: Path) -> bool:
+    """Whether it is there; it counts as used from now on."""
+    # Nobody but its owner can mark it.
+    with contextlib.suppress(OSError):
+        os.utime(entry)
+    return entry.is_dir()
+
+
+def remove_old(entries: Iterable[Path], keep: int) -> None:
+    """Remove entries but for the ``keep`` last used ones, and those that other checkouts may use now.
+
+    An entry is used when ``cached`` returns it and when its folder changes.
+    """
+    used: list[tuple[float, Path]] = []
+    for entry in entries:
+        # Another process may remove it at the same time.
+        with contextlib.suppress(FileNotFoundError):
+            used.append((entry.stat().st_mtime, entry))
+    used.sort(reverse=True)
+    for at, entry in used[keep:]:
+        if at < time.time() - IN_USE:
+            shutil.rmtree(entry, ignore_errors=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.making.cache import cache_folder, cached, digest
+from tests.making.cache import cache_folder, cached, digest, remove_old
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +43,21 @@ def test_an_entry_that_could_not_be_made_leaves_nothing_and_is_tried_again(folde
     assert cached("entry", lambda _: None).is_dir()
 
 
+def test_entries_of_before_are_removed_but_for_the_last_ones_and_those_that_may_be_in_use(folder: Path) -> None:
+    entries = [cached(f"entry-{hours}", lambda _: None) for hours in range(6)]
+    for hours, entry in enumerate(entries):
+        used = time.time() - hours * 3600.0 - 60.0
+        os.utime(entry, (used, used))
+    remove_old([*entries, folder / "removed-meanwhile"], keep=1)
+    assert [entry.exists() for entry in entries] == [True, True, False, False, False, False]
+    remove_old(entries, keep=1)
+    os.utime(entries[1], (0, 0))
+    remove_old(entries, keep=2)
+    assert entries[1].exists(), "kept, though it was not used for long"
+    remove_old(entries, keep=1)
+    assert not entries[1].exists()
+
+
 def test_processes_that_need_the_same_entry_wait_for_the_first(folder: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from tests.making.cache import cached\n"
@@ -50,7 +67,7 @@ def test_processes_that_need_the_same_entry_wait_for_the_first(folder: Path) -> 
     )
     log = folder.parent / "log"
     running = [subprocess.Popen([sys.executable, "-c", program, str(log)]) for _ in range(4)]
-    assert [process.wait(30) for process in running] == [0, 0, 0, 0]
+    assert [process.wait(120) for process in running] == [0, 0, 0, 0]
     assert log.read_text() == "made\n"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping
@@ -22,12 +21,12 @@ import yaml
 from deploy.generate import CHART, KUBERNETES, NAMESPACE
 from tests.cluster.components.build import tools
 from tests.cluster.components.toolchain import ToolchainMissing
-from tests.making.cache import cache_folder, cached, digest
+from tests.making.cache import cache_folder, cached, digest, remove_old
 
 Values = Mapping[str, Any]
 Document = dict[str, Any]
 KEPT = 5
-"""Charts whose answers stay in the cache folder; those of older ones are removed when another is added."""
+"""Charts whose answers stay in the cache folder; those of older ones that nobody uses go when another is added."""
 
 
 @functools.cache
@@ -79,16 +78,8 @@ def _answers() -> Path:
     files = sorted(path for path in CHART.rglob("*") if path.is_file())
     contents = [part for path in files for part in (str(path.relative_to(CHART)), path.read_bytes())]
     # The path of Helm has the digest of what it is built from.
-    entry = cached(f"chart/{digest(str(helm()), *contents)}", lambda _: _remove_old())
-    entry.touch()
-    return entry
-
-
-def _remove_old() -> None:
-    """Answers about charts as they were; the newest stay for other checkouts."""
-    made = sorted((cache_folder() / "chart").glob("[!.]*"), key=lambda entry: entry.stat().st_mtime, reverse=True)
-    for entry in made[KEPT:]:
-        shutil.rmtree(entry, ignore_errors=True)
+    charts = cache_folder().glob("chart/[!.]*")
+    return cached(f"chart/{digest(str(helm()), *contents)}", lambda _: remove_old(charts, KEPT))
 
 
 def template(values: Values | None = None, *options: str) -> subprocess.CompletedProcess[str]:

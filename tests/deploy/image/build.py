@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from pathlib import Path
 from deploy.image.lock import runtime_subset
 from ostler import __version__
 from tests.deploy.image.base import fill_base, interpreter, program
-from tests.making.cache import cache_folder, cached, digest
+from tests.making.cache import cache_folder, cached, digest, remove_old
 
 ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = ROOT / "deploy/image/Dockerfile"
@@ -28,7 +27,7 @@ NAME = "localhost/ostler:test"
 SECRET = "not-for-the-image"
 """A password that the build is given for its packages, and that must be nowhere in what it makes."""
 KEPT = 3
-"""Archives that stay in the cache folder; older ones are removed when one is made."""
+"""Archives that stay in the cache folder; older ones that nobody uses are removed when one is made."""
 _PIP = ("-m", "pip", "--disable-pip-version-check", "--quiet")
 
 
@@ -40,7 +39,6 @@ def image_archive() -> Path:
     """
     tools = [program(tool) for tool in ("buildah", "busybox", "ldconfig")]
     entry = cached(f"image/ostler-{digest(*_contents(), _platform(), *(tool.name for tool in tools))}", _build)
-    entry.touch()
     return entry / "image.tar"
 
 
@@ -87,7 +85,7 @@ def _build(folder: Path) -> None:
         # One build at a time, also of other checkouts: each replaces the image that the one before has left.
         fcntl.flock(lock, fcntl.LOCK_EX)
         _build_on(_base(), wheels, folder)
-    _remove_old()
+    remove_old((cache_folder() / "image").glob("ostler-*"), KEPT)
 
 
 def _build_on(base: str, wheels: Path, folder: Path) -> None:
@@ -146,13 +144,6 @@ def _wheels() -> Path:
             )
 
     return cached(f"image/wheels-{digest(lock, builders.read_bytes(), _platform())}", download)
-
-
-def _remove_old() -> None:
-    """Archives of sources as they were; the newest stay for others who use them."""
-    made = sorted((cache_folder() / "image").glob("ostler-*"), key=lambda entry: entry.stat().st_mtime, reverse=True)
-    for entry in made[KEPT:]:
-        shutil.rmtree(entry, ignore_errors=True)
 
 
 if __name__ == "__main__":
