@@ -6,12 +6,15 @@ admission policies. Whoever gives the account a right adds to the calls at least
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deploy.generate import NAMESPACE
 from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.rig.api import MERGE, STRATEGIC, Api, Object, Refused
+from tests.cluster.rig.processes import NotReady, wait_until
 from tests.deploy.chart.rights import Right
 
 ALLOWED = "allowed"
@@ -21,6 +24,8 @@ BY_SERVER = "by the server"
 BY_EITHER = f"{BY_POLICY} or {BY_SERVER}"
 """By the server where it asks for rights of its own (Kubernetes 1.36), else by the policy."""
 
+IN_FORCE = 60.0
+"""Seconds after which every policy that was made is in force, on a machine that has much else to do."""
 OWN, OTHER = "node-1", "stranger"
 """Names of Nodes: the one whose agent asks, and another one."""
 DRIVER, FOREIGN = "ostler.dev", "foreign.example.com"
@@ -66,6 +71,36 @@ class Call:
                 return BY_POLICY
             return {403: BY_ROLE, 422: BY_SERVER}.get(refused.status, str(refused))
         return ALLOWED
+
+
+def wrong(api: Api, calls: Sequence[Call]) -> dict[str, str]:
+    """Calls whose outcome is another than the table has it, with that outcome.
+
+    The API server takes up policies one by one: those with a wrong outcome are made again until all are in force.
+    """
+    found = outcomes(api, calls)
+
+    def none_is_wrong() -> bool:
+        again = outcomes(api, [call for call in calls if line_of(call) in found])
+        found.clear()
+        found.update(again)
+        return not found
+
+    with contextlib.suppress(NotReady):
+        wait_until("the policies are in force", none_is_wrong, IN_FORCE)
+    return found
+
+
+def outcomes(api: Api, calls: Sequence[Call]) -> dict[str, str]:
+    """Calls whose outcome is another than the table has it now, with that outcome."""
+    # Every call takes milliseconds, and all are in one failure's message: one test for the table says more.
+    every = ((call, call.outcome(api)) for call in calls)
+    return {line_of(call): outcome for call, outcome in every if not call.right(outcome)}
+
+
+def line_of(call: Call) -> str:
+    """A call and what the table says of it."""
+    return f"{call}: {call.answer}"
 
 
 def event(kind: str, name: str, component: str = "ostler", **more: Any) -> Object:

@@ -57,7 +57,10 @@ class Observation:
 
     def _thread(self, seen: Seen[int], pause: float, look: Callable[[], int]) -> threading.Thread:
         def watch() -> None:
-            while not self._ended.wait(pause):
+            has_ended = False
+            while not has_ended:
+                # Once more at the end, so that the last look is at what there is then.
+                has_ended = self._ended.wait(pause)
                 began = time.monotonic()
                 try:
                     seen.append((began, look()))

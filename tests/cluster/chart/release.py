@@ -20,7 +20,7 @@ from tests.deploy.image.build import NAME, image_archive
 NEXT = "localhost/ostler:next"
 """The same image under another name, for updates."""
 AGENTS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-PATIENCE = "90s"
+PATIENCE = "240s"
 """How long Helm waits for pods."""
 OURS = "app.kubernetes.io/name=ostler"
 KINDS = (
@@ -89,8 +89,14 @@ class Release:
 
     def agent(self) -> Object:
         """The only agent's pod, as soon as there is one that is ready and no other."""
-        wait_until("one agent is ready, and no other is there", lambda: [ready(pod) for pod in self.agents()] == [True])
-        return self.agents()[0]
+        found: list[Object] = []
+
+        def is_alone() -> bool:
+            found[:] = self.agents()
+            return [ready(pod) for pod in found] == [True]
+
+        wait_until("one agent is ready, and no other is there", is_alone)
+        return found[0]
 
     def execute(self, *command: str, check: bool = True) -> str:
         """``kubectl exec`` in the only agent's pod."""

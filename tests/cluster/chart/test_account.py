@@ -28,7 +28,9 @@ from tests.cluster.chart.account import (
     Call,
     evict_calls,
     held_objects,
+    outcomes,
     rights_of,
+    wrong,
 )
 from tests.cluster.chart.release import Release
 from tests.cluster.chart.slice_calls import HELD, slice_calls, unbound_slice_calls
@@ -38,7 +40,7 @@ from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS
 
-pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
+pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
 
 
 @pytest.fixture
@@ -61,13 +63,6 @@ def token_for(api: Api, account: str) -> str:
     return str(api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})["status"]["token"])
 
 
-def wrong(api: Api, calls: Sequence[Call]) -> dict[str, str]:
-    """Calls whose outcome is another than the table has it, with that outcome."""
-    # Every call takes milliseconds, and all are in one failure's message: one test for the table says more.
-    outcomes = ((call, call.outcome(api)) for call in calls)
-    return {f"{call}: {call.answer}": outcome for call, outcome in outcomes if not call.right(outcome)}
-
-
 def wrong_with_numbers(agents: Api, api: Api) -> dict[str, str]:
     """Calls about the Node's numbers with a wrong outcome, each asked while the Node had the numbers of the table.
 
@@ -78,7 +73,7 @@ def wrong_with_numbers(agents: Api, api: Api) -> dict[str, str]:
 
         def is_asked(call: Call = call) -> bool:
             before = api.request("PATCH", STATUS, NUMBERS, MERGE)
-            outcome = wrong(agents, [call])
+            outcome = outcomes(agents, [call])
             if api.get(STATUS)["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
                 return False
             found.update(outcome)

@@ -19,7 +19,7 @@ from tests.cluster.rig.podresources import allocatable_ids, devices_of
 from tests.cluster.rig.pods import Pods, simple
 from tests.cluster.rig.processes import Inside, wait_until
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # the first test may have to build the image
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]  # the first test may have to build the image
 
 GPU = "nvidia.com/gpu"
 RECORDING = "l4-2"

@@ -22,13 +22,13 @@ from tests.cluster.dra.claims import (
     template,
     user,
 )
-from tests.cluster.rig.api import Api
+from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.pods import Pods
 from tests.cluster.rig.processes import wait_until
 
-pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
+pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
 
 RECORDING, GPUS, NICS = "h100-sxm-8", 8, 10
 ROOT = "resource.kubernetes.io/pcieRoot"
@@ -90,10 +90,18 @@ def test_a_claim_is_served_from_the_slice_to_the_container_and_its_status_tells_
     assert conditions["NetworkReady"] == ("False", "InterfaceNotMoved")
     (shown,) = installed.ask("claims")["claims"]
     assert shown["name"] == claim["metadata"]["name"]
-    assert installed.ask("status").get("reasons", []) == []
+    wait_until("there is nothing to complain of", lambda: not installed.ask("status").get("reasons"))
 
     pods.delete("user")
     wait_until("nothing is held", lambda: installed.ask("claims")["claims"] == [])
+
+
+def containers(pod: Object) -> list[Object]:
+    """All that a pod's status says of its containers, but for the health of devices: the kubelet hears it later."""
+    return [
+        {key: value for key, value in status.items() if key != "allocatedResourcesStatus"}
+        for status in pod["status"]["containerStatuses"]
+    ]
 
 
 def test_an_upgrade_through_the_standby_serves_claims_all_the_time(
@@ -116,7 +124,7 @@ def test_an_upgrade_through_the_standby_serves_claims_all_the_time(
     assert {one["metadata"]["uid"] for one in claims.slices()} == stored, "nothing was published anew"
     now = pods.get("before")
     assert now["metadata"]["uid"] == before["metadata"]["uid"]
-    assert now["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+    assert containers(now) == containers(before)
     used = [device for name in ("before", *names) for device in allocated(claims.of_pod(pods.get(name)))]
     assert len(used) == len(set(used)) == 1 + len(names)
     wait_until("the new one knows all claims", lambda: len(installed.ask("claims")["claims"]) == len(used))
@@ -130,6 +138,6 @@ def test_the_chart_takes_its_classes_along_and_the_kubelet_the_slices(
     assert "deviceclass.resource.k8s.io/gpu.ostler.dev" in installed.objects()
     installed.uninstall()
     assert installed.objects() == []
-    wait_until("the kubelet has wiped the slices", lambda: claims.slices() == [], timeout=90)
+    wait_until("the kubelet has wiped the slices", lambda: claims.slices() == [])
     folder = node.kubelet_folder / "plugins" / "ostler.dev"
     assert [path.name for path in folder.iterdir() if path.is_socket()] == []

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from deploy.generate import NAMESPACE
-from tests.cluster.chart.account import ALLOWED, BY_POLICY, OTHER, OWN, POD, PODS, Call
+from tests.cluster.chart.account import ALLOWED, BY_POLICY, OTHER, OWN, POD, PODS, Call, wrong
 from tests.cluster.rig.api import MERGE, Api, Credentials, Object, Refused
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import Pods
@@ -134,6 +134,8 @@ def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
 
         wait_until(f"no policy forbids {body['metadata']['name']}", is_free)
         api.create(PODS, body)
+    # Pods of a node that does not exist are deleted before long.
+    api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": OTHER}})
     api.request("PATCH", "/api/v1/namespaces/default", annotated(**{TEAMS: "product"}), MERGE)
     if api.find(f"/api/v1/namespaces/{NAMESPACE}") is None:
         api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
@@ -145,6 +147,7 @@ def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
     api.request("PATCH", "/api/v1/namespaces/default", annotated(**{TEAMS: None}), MERGE)
     for body in HELD:
         api.delete(f"{PODS}/{body['metadata']['name']}")
+    api.delete(f"/api/v1/nodes/{OTHER}")
 
 
 def token(api: Api, account: str, pod_name: str = "") -> str:
@@ -156,11 +159,6 @@ def token(api: Api, account: str, pod_name: str = "") -> str:
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
     return str(api.create(path, body)["status"]["token"])
-
-
-def wrong(api: Api, calls: list[Call]) -> dict[str, str]:
-    outcomes = ((call, call.outcome(api)) for call in calls)
-    return {f"{call}: {call.answer}": outcome for call, outcome in outcomes if not call.right(outcome)}
 
 
 def test_records_and_virtual_clusters_are_protected(cluster: Cluster, api: Api, policies: list[Document]) -> None:

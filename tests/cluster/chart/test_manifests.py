@@ -13,7 +13,7 @@ from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.image.build import NAME
 
-pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
+pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
 
 
 @pytest.fixture
@@ -38,10 +38,14 @@ def test_the_plain_manifest_is_applied_serves_and_is_deleted(release: Release, c
     assert images == 1
     cluster.kubectl("apply", "-f", "-", text=own)
     try:
-        cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/ostler", "--timeout=90s")
-        status = release.ask("status")
-        assert (status["role"], status["ready"], status["node_name"]) == ("active", True, node.name)
+        cluster.kubectl("-n", NAMESPACE, "rollout", "status", "daemonset/ostler", "--timeout=240s")
+
+        def says() -> tuple[str, bool, str]:
+            status = release.ask("status")
+            return status["role"], status["ready"], status["node_name"]
+
+        wait_until("the agent is active and ready", lambda: says() == ("active", True, node.name))
     finally:
-        cluster.kubectl("delete", "-f", "-", "--timeout=90s", text=own)
+        cluster.kubectl("delete", "-f", "-", "--timeout=240s", text=own)
     wait_until("nothing is left", lambda: not release.agents())
     assert release.objects() == []

@@ -20,7 +20,7 @@ from tests.cluster.rig.pods import Pods, simple
 from tests.cluster.rig.processes import wait_until
 from tests.docs.markdown import ROOT
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]  # the first test may have to build the image
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]  # the first test may have to build the image
 
 GPU = "nvidia.com/gpu"
 RECORDING = "l4-2"

@@ -8,7 +8,7 @@ from tests.cluster.chart.release import NEXT, Release
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.processes import wait_until
 
-pytestmark = pytest.mark.timeout(400)  # the first test may have to build the image
+pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
 
 NICS = {
     "nics": {"enabled": True, "udev": False},
@@ -27,14 +27,18 @@ def test_agents_in_the_nodes_network_are_replaced_through_their_standby_on_one_p
     first = release.agent()
     assert first["status"]["podIP"] == first["status"]["hostIP"] == node.address
     wait_until("events of interfaces are heard", lambda: source(release, "events") == "ok")
-    checks = {result["name"]: result["verdict"] for result in release.ask("doctor")["checks"]}
-    assert {checks[name] for name in ("network-namespace", "nic-host-use", "uevents", "agent-http")} == {"ok"}
+
+    def checks() -> set[str]:
+        verdicts = {result["name"]: result["verdict"] for result in release.ask("doctor")["checks"]}
+        return {verdicts[name] for name in ("network-namespace", "nic-host-use", "uevents", "agent-http")}
+
+    wait_until("the doctor is content", lambda: checks() == {"ok"})
 
     release.upgrade(values={**NICS, "image": {"tag": NEXT.rpartition(":")[2]}})
     second = release.agent()
     assert second["metadata"]["name"] != first["metadata"]["name"]
     assert second["status"]["containerStatuses"][0]["restartCount"] == 0
-    assert release.ask("status")["role"] == "active"
+    wait_until("the next agent is active", lambda: release.ask("status")["role"] == "active")
 
 
 def source(release: Release, name: str) -> str:

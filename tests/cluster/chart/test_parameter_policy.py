@@ -51,8 +51,10 @@ def policy(api: Api) -> Iterator[str]:
     documents = render({"dra": {"enabled": True}})
     made = [each for each in documents if each["kind"] in COLLECTIONS and each["metadata"]["name"] == NAME]
     for each in made:
-        # A release on the same cluster may have left its own.
+        # A release on the same cluster may have left its own, which is in force for a second or two when it is gone.
         api.delete(f"{COLLECTIONS[each['kind']]}/{NAME}")
+    wait_until("no policy is in force", lambda: said(api, CLAIMS, claim(WRONG)) == "")
+    for each in made:
         api.create(COLLECTIONS[each["kind"]], each)
     try:
         wait_until("the policy is in force", lambda: said(api, CLAIMS, claim(WRONG)) != "")

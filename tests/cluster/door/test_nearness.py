@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from random import Random
 
 from google.protobuf import json_format
@@ -26,6 +27,11 @@ def nearness(agent: NodeAgent) -> DeviceDistances:
     """Distances by the devices' own paths; nothing has moved them."""
     devices = json_format.ParseDict(agent.ask("devices"), agent_pb2.ListDevicesResponse(), ignore_unknown_fields=True)
     return DeviceDistances(devices, agent_pb2.GetTopologyResponse())
+
+
+def lists(node: Node, count: int) -> bool:
+    """Whether the kubelet has so many containers."""
+    return len(listed(node)) == count
 
 
 def test_pods_one_after_the_other_get_each_a_gpu_and_the_nic_beside_it(
@@ -62,10 +68,10 @@ def test_pods_that_come_and_go_get_each_a_gpu_and_the_nic_beside_it(
         pods.run(simple(name, resources={GPU: 1, RDMA: 1}))
     seen: Counter[str] = Counter()
     for turn in range(CHURN):
-        for name in random.sample(running, 3):
-            pods.delete(name)
-            running.remove(name)
-        wait_until("the devices are free", lambda: len(listed(node)) == len(running))
+        gone = random.sample(running, 3)
+        pods.end(*gone)
+        running = [name for name in running if name not in gone]
+        wait_until("the devices are free", partial(lists, node, len(running)))
         for index in range(3):
             running.append(name := f"turn-{turn}-{index}")
             pods.run(simple(name, resources={GPU: 1, RDMA: 1}))

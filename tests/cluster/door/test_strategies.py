@@ -88,7 +88,7 @@ def given(cluster: Cluster) -> Iterator[dict[str, Given]]:
         yield found
     finally:
         pods.delete_all()
-        wait_until("the kubelet has forgotten the pods", lambda: listed(node) == {})
+        wait_until("the kubelet has cleaned up", lambda: not pods.on_disk(node) and listed(node) == {})
         agent.stop()
         forget(node)
         if renumbered:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.pods import FOREVER, container, pod
+from tests.cluster.rig.processes import PATIENCE
 
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"
@@ -86,7 +87,7 @@ class Claims:
         (status,) = found["status"]["resourceClaimStatuses"]
         return self.get(status["resourceClaimName"])
 
-    def wait_slices(self, devices_: int, timeout: float = 30.0) -> list[Object]:
+    def wait_slices(self, devices_: int, timeout: float = PATIENCE) -> list[Object]:
         """Our slices, as soon as there are exactly so many devices in them."""
         path = f"{SLICES}?fieldSelector=spec.driver={DRIVER}"
         what = f"slices have {devices_} devices"

@@ -86,7 +86,7 @@ def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
     process = agent.process.pid
 
     cluster.kubectl("cordon", node.name)
-    cluster.kubectl("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=60s")
+    cluster.kubectl("drain", node.name, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=240s")
     wait_until("the kubelet has cleaned up", lambda: not pods.on_disk(node))
     change_door(agent, node, GPUS)
     claims.wait_slices(2)
@@ -107,10 +107,14 @@ def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
     # And back, with a claim that stays: its device is not offered, and the other one is.
     change_door(agent, node, at_plugin)
     wait_allocatable(api, node, GPU, 1)
-    (kept,) = [one for one in agent.ask("devices")["devices"] if one["name"] in held]
     mine = claims.of_pod(moved)["metadata"]
     why = f"held through the dra door by default/{mine['name']} ({mine['uid']})"
-    assert (kept["offered_as"], kept["offer_reason"]) == ("Unhealthy", why)
+
+    def kept() -> list[tuple[str, str]]:
+        found = [one for one in agent.ask("devices")["devices"] if one["name"] in held]
+        return [(one.get("offered_as", ""), one.get("offer_reason", "")) for one in found]
+
+    wait_until("the reason names the claim", lambda: kept() == [("Unhealthy", why)])
     pods.run(asking("plugin-again"))
     assert not gpus(seen(pods, "plugin-again")) & gpus(seen(pods, "moved"))
     pods.delete("moved")

@@ -134,7 +134,7 @@ def test_admin_access(example: Example, api: Api, pods: Pods, admins: str) -> No
     api.wait(f"/api/v1/namespaces/{admins}/serviceaccounts/default", "exists", lambda _: True)
     path = f"/api/v1/namespaces/{admins}/pods"
     api.create(path, pod)
-    api.wait(f"{path}/admin-access", "runs", lambda one: one.get("status", {}).get("phase") == "Running", 60.0)
+    api.wait(f"{path}/admin-access", "runs", lambda one: one.get("status", {}).get("phase") == "Running")
 
     def told() -> set[str]:
         text = str(api.get(f"{path}/admin-access/log"))

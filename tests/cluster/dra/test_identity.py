@@ -158,7 +158,7 @@ def test_a_rotated_token_is_used_though_the_old_one_was_refused_before(
     assert len(agent.ask("claims")["claims"]) >= 1
 
     account.use(account.token_of("second-holder"))
-    after = pods.wait_phase("after", "Running", 90)
+    after = pods.wait_phase("after", "Running")
     wait_until("the status tells of that NIC, too", lambda: bool(nic_entries(claims.of_pod(after))))
     (stored,) = claims.slices()
     api.delete(f"{SLICES}/{stored['metadata']['name']}")

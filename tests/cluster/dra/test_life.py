@@ -57,11 +57,11 @@ def test_a_device_is_free_again_when_the_pod_has_gone(
     assert len(agent.ask("claims")["claims"]) == 1
     pods.delete("first")
     pods.run(user("second", own="all"))
-    assert len(agent.ask("claims")["claims"]) == 1
+    wait_until("the first claim is released", lambda: len(agent.ask("claims")["claims"]) == 1)
     pods.delete("second")
     # A pod that is deleted without grace is forgotten before the kubelet has released its claims.
     wait_until("the claim is released", lambda: agent.ask("claims")["claims"] == [])
-    assert not list((node.folder / "cdi").glob("*claim*"))
+    wait_until("its CDI spec is gone", lambda: not list((node.folder / "cdi").glob("*claim*")))
 
 
 def test_four_gpus_of_one_cell_are_an_aligned_island(claims: Claims, pods: Pods, run_driver: RunDriver) -> None:

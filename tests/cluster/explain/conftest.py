@@ -23,11 +23,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def built(cluster: Cluster) -> Stage:
+def built(cluster: Cluster) -> Iterator[Stage]:
     """The node and the namespace."""
     stage = Stage(cluster)
-    stage.build()
-    return stage
+    try:
+        stage.build()
+        yield stage
+    finally:
+        stage.close()
 
 
 @pytest.fixture

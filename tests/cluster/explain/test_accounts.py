@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.cluster.components.versions import DRA_GATES_ON
+from tests.cluster.components.versions import DRA_GATES_ON, newest
 from tests.cluster.explain import page
 from tests.cluster.explain.reasons import NODE, REASONS, Reason, gpu, request, slice_of
 from tests.cluster.explain.stage import TEAM, Stage
-from tests.cluster.rig.api import Object
+from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.processes import wait_until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 DEVICES, CORE = "resource.k8s.io", ""
@@ -38,7 +40,20 @@ def accounts(built: Stage) -> Stage:
     ):
         role = {**group, "kind": kind, "name": "member"}
         api.create(f"{RBAC}/{path}", {"metadata": metadata, "subjects": member, "roleRef": role})
+    for group_, verb, kind, namespace in (
+        (CORE, "get", "pods", TEAM), (DEVICES, "list", "resourceclaims", TEAM), (DEVICES, "list", "resourceslices", "")
+    ):  # fmt: skip
+        asked = {"group": group_, "verb": verb, "resource": kind, "namespace": namespace}
+        wait_until(f"member may {verb} {kind}", partial(may, api, asked))
     return built
+
+
+def may(api: Api, asked: Object) -> bool:
+    """Whether ``member`` may do this already: the API server takes up rights a moment after they were given."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    spec = {"user": "member", "resourceAttributes": asked}
+    answer = api.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", {**review, "spec": spec})
+    return bool(answer["status"]["allowed"])
 
 
 def kubeconfig(stage: Stage, tmp_path: Path, name: str) -> Path:
@@ -68,7 +83,8 @@ def test_account_without_rights_is_told_what_it_needs(stage: Stage, tmp_path: Pa
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: str(reason.title))
 def test_snapshot_gives_the_same_answer_as_the_cluster(stage: Stage, tmp_path: Path, reason: Reason) -> None:
     stage.lay(reason)
-    stage.verdict(page.recorded(reason.title, page.SCHEDULER).rstrip("\n"))
+    words = page.recorded(reason.title, page.SCHEDULER).rstrip("\n")
+    stage.verdict(words if stage.cluster.version == newest() else "")
     file = tmp_path / "cluster.yaml"
     taken = stage.ostler("snapshot", "-o", str(file))
     assert (taken.returncode, taken.stdout) == (0, ""), taken.stderr

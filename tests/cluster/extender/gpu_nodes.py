@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.cluster.door.container import LOOK, Seen, seen
+from tests.cluster.door.container import STAY, Seen, seen
 from tests.cluster.dra.claims import DRIVER, SLICES, Claims, user
 from tests.cluster.extender.stage import ISOLATION, ExtenderStage, cells
 from tests.cluster.rig.agent import RECORDED, NodeAgent, configuration, forget, wait_allocatable
@@ -30,8 +30,6 @@ GPU = "nvidia.com/gpu"
 GPUS = 8
 HARDWARE = "h100-sxm-8"
 DEVICES, ALLOCATED = "ostler.dev/pod-devices", "ostler.dev/pod-allocated-devices"
-STAY = f"{LOOK}\ntrap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
-"""Unlike a shell that waits for ``sleep``, this one ends at once when it is told to."""
 GRACE = 30
 PINNED = "claims"
 _OUTCOME = re.compile(r'^ostler_pod_records_total\{outcome="(\w+)"\} (\S+)$', re.MULTILINE)
@@ -160,7 +158,7 @@ class GpuNodes(ExtenderStage):
         """Return when these nodes offer all of their GPUs, except those that claims have."""
         claimed = sum(one["spec"].get("resourceClaims") is not None for one in self.pods.all())
         for name in names:
-            wait_allocatable(self.api, self.nodes[name], GPU, GPUS - (2 * claimed if name == self.last else 0), 60)
+            wait_allocatable(self.api, self.nodes[name], GPU, GPUS - (2 * claimed if name == self.last else 0))
             if self.has_claims:
                 wait_until(f"{name} publishes its GPUs", partial(self._publishes_all, name))
 
@@ -237,9 +235,11 @@ class GpuNodes(ExtenderStage):
         found = self.held(name)
 
         def has_note(pod: Object) -> bool:
-            return ALLOCATED in pod["metadata"]["annotations"]
+            # When equal pods are swapped, what the binding named is corrected as well.
+            annotations = pod["metadata"]["annotations"]
+            return ALLOCATED in annotations and _numbers(annotations[ISOLATION]) == found.numbers
 
-        pod = self.pods.wait(name, "has a note of its devices", has_note)
+        pod = self.pods.wait(name, f"has a note of its devices, {found.numbers}", has_note)
         return Held(found.node, found.numbers, pod["metadata"]["annotations"])
 
     def lose(self, name: str) -> None:
@@ -281,7 +281,7 @@ class GpuNodes(ExtenderStage):
         """How many pods the kubelets gave what was recorded for them, by the agents' metrics."""
         found: Counter[str] = Counter()
         for name in self.agents:
-            with urlopen(f"http://{self.nodes[name].address}:9410/metrics", timeout=10) as answer:
+            with urlopen(f"http://{self.nodes[name].address}:9410/metrics", timeout=60) as answer:
                 text = answer.read().decode()
             for outcome, count in _OUTCOME.findall(text):
                 found[outcome] += int(float(count))

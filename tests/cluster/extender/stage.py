@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -9,13 +10,14 @@ import sys
 import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.rig.api import MERGE, Api, Credentials, Object
+from tests.cluster.rig.api import MERGE, Api, Credentials, Object, Refused
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import PODS, simple
-from tests.cluster.rig.processes import died, log_of, start, wait_until
+from tests.cluster.rig.processes import PATIENCE, died, log_of, start, wait_until
 from tests.deploy.chart.rendering import render
 
 NODES = ("cell-0", "cell-1", "cell-2")
@@ -87,7 +89,7 @@ class ExtenderStage:
     def start_extender(self) -> None:
         """Start the extender, and return when it answers."""
         folder = self._cluster.authority.folder
-        before = self.log.count("answering schedulers")
+        before, recovered = self.log.count("answering schedulers"), self.log.count("msg=recovered")
         self._extender = start(
             self._root,
             "extender",
@@ -98,7 +100,6 @@ class ExtenderStage:
                 f"--lease={NAMESPACE}/ostler-extender", *(["--kueue"] if self._is_for_kueue else []),
             ],
         )  # fmt: skip
-        recovered = self.log.count("msg=recovered")
         wait_until(
             "the extender answers",
             lambda: self.log.count("answering schedulers") > before and self.log.count("msg=recovered") > recovered,
@@ -109,7 +110,7 @@ class ExtenderStage:
         """End the extender by a signal."""
         assert self._extender is not None
         self._extender.send_signal(number)
-        self._extender.wait(30)
+        self._extender.wait(PATIENCE)
 
     def reconfigure(self, configuration: Object) -> None:
         """Lay another configuration over the running pods; returns when it is in force."""
@@ -166,7 +167,7 @@ class ExtenderStage:
         }
         return str(self.api.create(PODS, pod)["metadata"]["name"])
 
-    def placed(self, name: str, timeout: float = 60.0) -> tuple[str, tuple[int, ...]]:
+    def placed(self, name: str, timeout: float = PATIENCE) -> tuple[str, tuple[int, ...]]:
         """Node and devices of a pod, once it is bound."""
         found = self.api.wait(f"{PODS}/{name}", "is bound", lambda pod: bool(pod["spec"].get("nodeName")), timeout)
         indices = found["metadata"]["annotations"][ISOLATION]
@@ -272,12 +273,13 @@ class BareNodes(ExtenderStage):
         nodes = [{"cellType": "NODE", "cellAddress": name} for name in NODES]
         super().__init__(cluster, cells(nodes), DEVICE, is_for_kueue=is_for_kueue)
         self._struck = threading.Event()
+        self._heart = threading.Thread(target=self._beat, daemon=True)
 
     def build(self) -> None:
         """Start everything."""
         for name in NODES:
             self.api.create("/api/v1/nodes", _node(name))
-        threading.Thread(target=self._beat, daemon=True).start()
+        self._heart.start()
         super().build()
 
     def create(
@@ -291,6 +293,8 @@ class BareNodes(ExtenderStage):
     def strike(self) -> None:
         """Take everything down."""
         self._struck.set()
+        if self._heart.ident is not None:
+            self._heart.join()
         super().strike()
         for name in NODES:
             self.api.delete(f"/api/v1/nodes/{name}")
@@ -301,11 +305,9 @@ class BareNodes(ExtenderStage):
             ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": now}
             for name in NODES:
                 body = {"status": {"conditions": [ready]}}
-                try:
+                # The next sign of life comes soon; at the end, the nodes are gone.
+                with contextlib.suppress(OSError, HTTPException, Refused):
                     self.api.request("PATCH", f"/api/v1/nodes/{name}/status", body, MERGE)
-                except OSError:
-                    # The API server is being ended; so is this.
-                    return
 
 
 def _node(name: str) -> Object:

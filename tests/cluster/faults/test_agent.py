@@ -6,13 +6,15 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable
+from contextlib import suppress
+from http.client import HTTPException
 from types import TracebackType
 
 import pytest
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import allocatable, configuration, wait_allocatable
-from tests.cluster.rig.api import Api
+from tests.cluster.rig.api import Api, Refused
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
 from tests.cluster.rig.pods import Pods, phase, simple
@@ -61,8 +63,9 @@ class Changes(Polling):
         while not self._over.is_set():
             selected = {"fieldSelector": f"metadata.name={self._node.name}"}
             # A watch begins with the object as it is, so that nothing falls between two of them.
-            for _, found in self._api.watch("/api/v1/nodes", timeout=2.0, **selected):
-                self.seen.add(allocatable(found, GPU))
+            with suppress(OSError, HTTPException, Refused):
+                for _, found in self._api.watch("/api/v1/nodes", timeout=2.0, **selected):
+                    self.seen.add(allocatable(found, GPU))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -156,7 +159,7 @@ def test_a_pod_that_ends_while_no_agent_runs_leaves_its_device_free(
     wait_allocatable(api, node, GPU, 2)
     pods.run(simple("all", resources={GPU: 2}))
     agent.stop(signal.SIGKILL)
-    pods.delete("all")
+    pods.end("all")
     agent.start()
     wait_allocatable(api, node, GPU, 2)
     pods.run(simple("all-again", resources={GPU: 2}))

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Api
+from tests.cluster.rig.foreign_plugin import SERVES
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
 from tests.cluster.rig.pods import Pods, phase, simple
@@ -26,12 +28,8 @@ SOCKETS = {
 }
 WAYS = [("registry", "register"), ("register", "registry")]
 """How we register, and how the other plugin does."""
-DETECTED = 15.0
-"""Seconds from the other plugin's devices to the event that names it."""
 LOOKS = 4.0
 """Seconds in which an agent has taken all looks that follow its registration."""
-RECOVERED = 10.0
-"""Seconds from the other plugin's death to our devices."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +59,7 @@ def test_a_foreign_plugin_is_named_and_the_resource_is_ours_again_when_it_is_gon
     foreign = foreign_plugin(node, theirs, *STRANGE)
     try:
         wait_until("the kubelet has the foreign devices", lambda: allocatable_ids(node, GPU) == list(STRANGE))
-        named_within(agent, SOCKETS[theirs], DETECTED)
+        wait_named(agent, SOCKETS[theirs])
         wait_allocatable(api, node, GPU, 3)
         # What the kubelet gives out meanwhile is not ours, and stays what it is afterwards.
         pods.run(simple("guest", resources={GPU: 1}))
@@ -69,13 +67,13 @@ def test_a_foreign_plugin_is_named_and_the_resource_is_ours_again_when_it_is_gon
     finally:
         foreign.end(signal.SIGKILL)
     began = time.monotonic()
-    wait_until("our devices are back", lambda: allocatable_ids(node, GPU) == shown, timeout=RECOVERED)
+    wait_until("our devices are back", lambda: allocatable_ids(node, GPU) == shown)
     print(f"taken back {time.monotonic() - began:.2f} s after the other plugin was killed")
     wait_allocatable(api, node, GPU, 2)
     assert [phase(pods.get(name)) for name in ("user", "guest")] == ["Running", "Running"]
     assert devices_of(node, "user") == held
     # For the scheduler a device is a device: the guest takes the place of one of ours until it ends.
-    pods.delete("guest")
+    pods.end("guest")
     pods.run(simple("next", resources={GPU: 1}))
     assert devices_of(node, "next") == sorted(set(shown) - set(held))
 
@@ -85,7 +83,7 @@ def test_a_foreign_plugin_with_the_same_devices_is_named(api: Api, node: Node, r
     shown = known_devices(node, 2)
     foreign = foreign_plugin(node, "register", *shown)
     try:
-        named_within(agent, SOCKETS["register"], DETECTED)
+        wait_named(agent, SOCKETS["register"])
         assert allocatable_ids(node, GPU) == shown
     finally:
         foreign.end(signal.SIGKILL)
@@ -129,10 +127,15 @@ def lasting_plugin(node: Node, way: str) -> Inside:
     """
     for _ in range(10):
         foreign = foreign_plugin(node, way, *STRANGE)
-        if _holds(lambda: allocatable_ids(node, GPU) == list(STRANGE), within=5.0, during=1.5):
+        wait_until("the other plugin serves", partial(_serves, foreign), alive=foreign.died)
+        if _holds(lambda: allocatable_ids(node, GPU) == list(STRANGE), within=10.0, during=1.5):
             return foreign
         foreign.end(signal.SIGKILL)
     raise AssertionError("the kubelet kept none of ten foreign plugins")
+
+
+def _serves(plugin: Inside) -> bool:
+    return SERVES in plugin.output
 
 
 def _holds(condition: Callable[[], bool], *, within: float, during: float) -> bool:
@@ -159,16 +162,20 @@ def known_devices(node: Node, count: int) -> list[str]:
     return allocatable_ids(node, GPU)
 
 
-def named_within(agent: NodeAgent, socket: str, seconds: float) -> None:
+def wait_named(agent: NodeAgent, socket: str) -> None:
+    """Return when an event names the other plugin, once, and the status says that the resource is contested."""
     began = time.monotonic()
-    wait_until("the agent has seen it", lambda: bool(foreign_events(agent)), timeout=seconds)
+    wait_until("the agent has seen it", lambda: bool(foreign_events(agent)))
     print(f"named {time.monotonic() - began:.2f} s after the kubelet had its devices")
     assert foreign_events(agent) == [
         f"{GPU}: another plugin serves it at {socket}; remove that plugin, ostler waits meanwhile"
     ]
-    status = agent.ask("status")
-    assert not status.get("ready")
-    assert "contested" in " ".join(status["reasons"])
+
+    def is_contested() -> bool:
+        status = agent.ask("status")
+        return not status.get("ready") and "contested" in " ".join(status.get("reasons", []))
+
+    wait_until("the agent is not ready", is_contested)
 
 
 def foreign_events(agent: NodeAgent) -> list[str]:

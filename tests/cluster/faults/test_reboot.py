@@ -34,7 +34,7 @@ def test_after_a_reboot_pods_run_again_on_their_devices_when_the_agent_is_there_
     node.start_kubelet()
     node.wait_ready(api)
 
-    found = pods.wait("user", "runs again", lambda one: restarts(one) == 1, timeout=90)
+    found = pods.wait("user", "runs again", lambda one: restarts(one) == 1)
     assert found["status"]["phase"] == "Running"
     assert devices_of(node, "user") == held
     # Its CDI spec lay in memory: without a new one the container could not have started.

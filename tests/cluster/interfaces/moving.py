@@ -13,7 +13,7 @@ from tests.cluster.interfaces.stand_ins import MOVING, Link, StandIns
 from tests.cluster.rig.agent import OSTLER, NodeAgent
 from tests.cluster.rig.api import Object, Refused
 from tests.cluster.rig.pods import FOREVER, PODS, phase
-from tests.cluster.rig.processes import wait_until
+from tests.cluster.rig.processes import PATIENCE, wait_until
 
 LOOK = "ip -o address; cat /var/run/ostler/interfaces/*.json; echo over;"
 """What a pod writes when it starts: its interfaces, and the file that says which it got."""
@@ -48,12 +48,12 @@ class Moving:
         """Create a pod with a NIC; it writes what it sees, and runs on."""
         return self.stage.pods.create(user(name, f"{LOOK} {then}", own="nic", **spec))
 
-    def run(self, name: str, then: str = FOREVER, timeout: float = 60.0) -> str:
+    def run(self, name: str, then: str = FOREVER, timeout: float = PATIENCE) -> str:
         """Create a pod and wait until it runs with its interface; what it wrote."""
         self.create(name, then)
         return self.wait_interface(name, timeout)
 
-    def wait_interface(self, name: str, timeout: float = 60.0, *, nudged: bool = False) -> str:
+    def wait_interface(self, name: str, timeout: float = PATIENCE, *, nudged: bool = False) -> str:
         """What a pod wrote once it runs: whatever happens, none does without its interface.
 
         ``nudged``: the kubelet does not wait ten seconds before it tries again what has failed.
@@ -61,8 +61,15 @@ class Moving:
         if nudged:
             wait_until(f"pod {name} runs", lambda: self._nudge(name), timeout)
         self.stage.pods.wait_phase(name, "Running", timeout)
-        wait_until(f"{name} has looked", lambda: "over" in self._written(name), timeout)
-        seen, interface = self._written(name), self.interface_of(name)
+        looked: list[str] = []
+
+        def has_looked() -> bool:
+            # Once alone: a container that is started again has not written anything yet.
+            looked[:] = [self._written(name)]
+            return "over" in looked[0]
+
+        wait_until(f"{name} has looked", has_looked, timeout)
+        (seen,), interface = looked, self.interface_of(name)
         assert f" {interface} " in seen, f"pod {name} runs without {interface}: {seen}"
         assert f'"name": "{interface}"' in seen
         return seen
@@ -95,7 +102,7 @@ class Moving:
         ordered = sorted(self.stand_ins.names, key=lambda name: int(name.rpartition("n")[2]))
         return {f"nic-0000-{16 + index:02x}-00-0": name for index, name in enumerate(ordered)}
 
-    def wait_back(self, timeout: float = 60.0) -> None:
+    def wait_back(self, timeout: float = PATIENCE) -> None:
         """Return when the node has every interface back as it was."""
 
         def back() -> bool:

@@ -1,13 +1,15 @@
-"""``python -m tests.cluster.interfaces.recorder [gate]``: an NRI plugin that writes down what the runtime reports.
+"""``python -m tests.cluster.interfaces.recorder [PID]``: an NRI plugin that writes down what the runtime reports.
 
 A line of JSON per event. Pods are refused or delayed by their names: those that begin with ``refused`` fail, and the
-first start of ``slow-N`` takes N seconds. As ``gate`` it is called before ostler, and each sandbox waits for a second.
+first start of ``slow-N`` takes N seconds. With ``PID`` it is called before ostler, and stops that process at the first
+sandbox: whoever is called next does not answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -21,22 +23,25 @@ from driver.nri.status import NriChanged
 from node.clocks import SYSTEM
 from node.events import EventBus
 
-GATE = 1.0
-
 
 class Recorder:
-    """Writes a line for each call; ``netns`` says whether the namespace's file is there."""
+    """Writes a line for each call; ``netns`` says whether the namespace's file is there.
 
-    def __init__(self, delay: float) -> None:
-        self._delay = delay
+    ``victim``: the process that is stopped at the first sandbox, 0 for none.
+    """
+
+    def __init__(self, victim: int) -> None:
+        self._victim = victim
         self._delayed: set[str] = set()
 
     def concerns(self, sandbox: Sandbox) -> bool:
         return True
 
     async def run(self, sandbox: Sandbox) -> None:
+        if self._victim:
+            os.kill(self._victim, signal.SIGSTOP)
+            self._victim = 0
         self._write("run", sandbox)
-        await asyncio.sleep(self._delay)
         if sandbox.name.startswith("refused"):
             raise SandboxRefused("there is no interface for it")
         if sandbox.name.startswith("slow-") and sandbox.uid not in self._delayed:
@@ -75,8 +80,8 @@ def write(line: dict[str, object]) -> None:
     sys.stdout.flush()
 
 
-async def main(gate: bool) -> None:
-    if gate:
+async def main(victim: int) -> None:
+    if victim:
         plugin.NAME, plugin.INDEX = "gate", "05"
     bus = EventBus()
     bus.subscribe(
@@ -85,11 +90,11 @@ async def main(gate: bool) -> None:
             {"event": event.status.state.value, "reason": event.status.reason, "runtime": event.status.runtime}
         ),
     )
-    recorder = Recorder(GATE if gate else 0.0)
+    recorder = Recorder(victim)
     task = asyncio.create_task(NriPlugin(SOCKET, recorder, bus=bus, clocks=SYSTEM).run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await asyncio.wait((task,))
 
 
 if __name__ == "__main__":
-    asyncio.run(main("gate" in sys.argv))
+    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 0))

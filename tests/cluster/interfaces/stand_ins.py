@@ -104,7 +104,7 @@ def stand_ins(node: Node, count: int, kind: str = "veth", *, with_gpus: bool = F
 
 def ip(*words: str) -> str:
     """Run ``ip``; raises OSError with what it says."""
-    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["ip", *words], check=False, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise OSError(f"ip {' '.join(words)}: {done.stderr.strip()}")
     return done.stdout

@@ -34,7 +34,7 @@ def test_two_pods_talk_over_their_interfaces_and_the_node_has_them_back(moving: 
     assert mine not in moving.stand_ins.on_node()
 
     peer = link.addresses[0].partition("/")[0]
-    moving.run("second", f"ping -c 1 -W 20 -I {peer_of(moving, mine)} {peer} && echo reached; sleep 1000")
+    moving.run("second", f"until ping -c 1 -W 5 -I {peer_of(moving, mine)} {peer}; do :; done; echo reached; {FOREVER}")
     wait_until("the pods talk", lambda: "reached" in pods.output("second"))
     assert moving.stand_ins.on_node() == {}
 

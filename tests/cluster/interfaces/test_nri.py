@@ -74,9 +74,11 @@ def test_an_error_fails_the_sandbox_and_the_pods_events_have_its_text(pods: Pods
 def test_a_slow_answer_is_an_error_and_not_the_end_of_the_connection(pods: Pods, heard: Heard) -> None:
     pods.create(simple("slow-3"))
     pods.wait_event("slow-3", "FailedCreatePodSandBox", "ostler goes on with it, and a later attempt finds it done")
-    heard.wait("ran", "slow-3")
+    done = heard.wait("ran", "slow-3")
     pods.wait_phase("slow-3", "Running")
-    assert len(heard.lines("run", "slow-3")) == 2
+    later = [line for line in heard.lines("run", "slow-3") if line["time"] > done["time"]]
+    assert len(later) <= 1, "the next attempt finds it done"
+    assert len(heard.lines("run", "slow-3")) >= 2
     assert not heard.lines("absent")
 
 
@@ -101,7 +103,9 @@ def test_after_a_restart_of_the_runtime_all_its_sandboxes_are_known(
     heard.wait("absent")
     node.start_containerd()
     listed = heard.wait("synchronize", count=2)["sandboxes"]
-    assert {each["pod"]: each["exists"] for each in listed if each["netns"]} == {"default/first": True}
+    uids = {each["metadata"]["uid"] for each in pods.all()}
+    known = {each["pod"]: each["exists"] for each in listed if each["netns"] and each["uid"] in uids}
+    assert known == {"default/first": True}
     node.wait_ready(api)
     pods.run(simple("second"))
     assert heard.wait("run", "second")["exists"]

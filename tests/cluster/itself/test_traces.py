@@ -19,7 +19,7 @@ NAME = f"traces-{os.getpid()}"
 def command(*words: str) -> str:
     return subprocess.run(
         [sys.executable, "-m", "tests.cluster", *words, "--name", NAME],
-        check=True, capture_output=True, text=True, timeout=150,
+        check=True, capture_output=True, text=True, timeout=300,
     ).stdout  # fmt: skip
 
 

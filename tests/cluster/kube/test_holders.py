@@ -59,7 +59,7 @@ def test_a_nodes_identity_lists_and_watches_its_own_pods_and_no_others(
     until(lambda: "applied watched" in notes.heard)
     known = {pod.uid: pod for pod in map(pod_of, read_whole(kubelet.core("pods", own, stripped)).objects)}
     assert (known[uid].name, known[uid].over, known[uid].static) == ("watched", False, "")
-    assert reflector.stop(5)
+    assert reflector.stop(60)
     for query in ({}, {"fieldSelector": "spec.nodeName=stranger"}):
         with pytest.raises(Forbidden):
             read_whole(kubelet.core("pods", query, stripped))
@@ -79,7 +79,7 @@ def test_a_nodes_identity_watches_its_own_node_by_name(kubelet: ResourceApi, clu
         assert words_of(found) == NodeWords("dra", None)
     finally:
         cluster.api.request("PATCH", path, {"metadata": {"labels": {LABEL: None}}}, MERGE)
-        assert reflector.stop(5)
+        assert reflector.stop(60)
 
 
 def test_a_nodes_identity_may_not_list_claims(kubelet: ResourceApi, administrator: ResourceApi) -> None:

@@ -159,7 +159,7 @@ class Watcher:
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
-        output, _errors = self._process.communicate(timeout=30)
+        output, _errors = self._process.communicate(timeout=120)
         told = json.loads(output)
         overlaps = [Overlap(**{**each, "pods": tuple(each["pods"])}) for each in told.pop("overlaps")]
         self.report = Report(overlaps, **told)

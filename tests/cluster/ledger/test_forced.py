@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from random import Random
 
 import pytest
@@ -12,12 +14,18 @@ from tests.cluster.ledger.overlaps import Report, Watcher
 from tests.cluster.ledger.shims import slow_to_end
 from tests.cluster.ledger.storm import CLAIM, PLUGIN, Storm
 from tests.cluster.ledger.test_storm import calm
-from tests.cluster.rig.pods import PODS
+from tests.cluster.rig.api import Object
+from tests.cluster.rig.node import processes_of_pod
+from tests.cluster.rig.pods import PODS, phase
+from tests.cluster.rig.processes import wait_until
 from tests.cluster.rig.victims import VICTIMS, kill
 
 DEVICES = r"nvidia\d+"
-OUTLIVES = 3.0
-"""Seconds that containers outlive their pod; less than Allocate waits."""
+OUTLIVES = 1.5
+"""Seconds that containers outlive the order to end; less than Allocate waits."""
+SLOW = 4.0
+"""Seconds that containers outlived their pod where Allocate may have waited in vain: it waits for five."""
+ATTEMPTS = 5
 
 
 def rage(stage: Stage, storm: Storm, random: Random, pods: int, victims: tuple[str, ...]) -> None:
@@ -43,7 +51,7 @@ def show(forced: ForcedStorm, seen: Report) -> None:
         print(f"  {overlap.device}: {overlap.pods} for {overlap.seconds:.2f} s at {overlap.began:.3f}")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 def test_no_device_is_given_again_before_the_containers_of_a_pod_deleted_by_force_have_ended(
     stage: Stage, storm: Storm
 ) -> None:
@@ -66,19 +74,41 @@ def test_a_pod_that_waits_for_the_device_of_one_deleted_by_force_gets_it_when_it
 ) -> None:
     """All devices are held, so that what the kubelet takes for free is given out again at once."""
     calm(stage)
+    forced = ForcedStorm(stage.cluster.api, stage.node, storm, Random(1), lambda _: None)
+    lived = [SLOW]
+    for attempt in range(ATTEMPTS):
+        # On a machine that has much else to do, containers may end later than Allocate waits.
+        assert max(lived) >= SLOW, f"a pod was refused though the containers ended after {lived} s"
+        refused, lived = contest(way, stage, forced, attempt)
+        if not refused:
+            return
+    pytest.fail(f"in {ATTEMPTS} attempts the containers ended too late; at last after {lived} s")
+
+
+def contest(way: str, stage: Stage, forced: ForcedStorm, attempt: int) -> tuple[list[Object], list[float]]:
+    """Two pods wait for the devices of two that are deleted: who is refused, and how long the containers lived on."""
     api, pods = stage.cluster.api, stage.pods
-    forced = ForcedStorm(api, stage.node, storm, Random(1), lambda _: None)
     with Watcher(DEVICES, stage.node) as watcher:
-        holders = [forced.holder(f"holder-{number}", PLUGIN) for number in range(8)]
+        holders = [forced.holder(f"holder-{attempt}-{number}", PLUGIN) for number in range(8)]
         for name in holders:
             pods.wait_phase(name, "Running")
-        waiting = [forced.holder(f"waits-{number}", way) for number in range(2)]
+        waiting = [forced.holder(f"waits-{attempt}-{number}", way) for number in range(2)]
+        began: dict[str, float] = {}
+        ended: dict[str, float] = {}
         for name in holders[:2]:
+            uid = pods.get(name)["metadata"]["uid"]
             slow_to_end(stage.node, name, OUTLIVES)
             api.delete(f"{PODS}/{name}", 0)
-        for name in waiting:
-            pods.wait_phase(name, "Running")
-    pods.delete_all()
+            began[uid] = time.monotonic()
+
+        def are_judged() -> bool:
+            ended.update({uid: time.monotonic() for uid in began.keys() - ended.keys() if not processes_of_pod(uid)})
+            return all(phase(pods.get(name)) in {"Running", "Failed"} for name in waiting)
+
+        wait_until("the waiting pods are judged", are_judged)
+        refused = [found for found in map(pods.get, waiting) if phase(found) == "Failed"]
+    pods.end(*holders[2:], *waiting)
     show(forced, watcher.report)
-    assert watcher.report.pods == 10
     assert not watcher.report.overlaps
+    assert refused or watcher.report.pods == 10
+    return refused, [ended.get(uid, math.inf) - since for uid, since in began.items()]

@@ -96,16 +96,16 @@ def test_idle_devices_move_and_the_others_stay_until_their_pods_end(stage: Stage
     wait_allocatable(api, node, GPU, 6)
     pods.run(simple("again", STAY, {GPU: 6}))
     assert not had_by(pods, agent, "again") & theirs
-    assert set(taints(claims.slices())) == theirs, "what a claim has stays in the slice"
-    assert not untainted(claims.slices())
-    assert set(withheld(agent, "plugin")) == theirs
+    wait_until("what a claim has stays in the slice", lambda: set(taints(claims.slices())) == theirs)
+    wait_until("nobody else gets it by a claim", lambda: not untainted(claims.slices()))
+    wait_until("nor at the plugin door", lambda: set(withheld(agent, "plugin")) == theirs)
     runs_untouched(pods, "claims", by_claim["metadata"]["uid"])
     pods.delete("claims")
     wait_allocatable(api, node, GPU, 8)
     wait_until("no slice has a device", lambda: not taints(claims.slices()))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "step",
     ["at once", pytest.param("confirmed", marks=LONG), "written down", pytest.param("offered", marks=LONG)],
@@ -131,12 +131,15 @@ def test_wherever_the_agent_is_killed_idle_devices_end_at_the_new_door_and_are_n
         kill_when(back, mover.agent)
         wait_until("all are at the plugin door", lambda: len(allocatable_ids(node, GPU)) == 8)
         wait_until("none is at the DRA door", lambda: not taints(claims.slices()))
-    assert not held(mover.agent)
+    wait_until("nothing is held", lambda: not held(mover.agent))
 
 
 def written(record: Path) -> bool:
     """Whether the agent has written down that claims may be given a GPU."""
-    return record.exists() and "gpu" in record.read_text()
+    try:
+        return "gpu" in record.read_text()
+    except FileNotFoundError:
+        return False
 
 
 def kill_when(reached: Callable[[], bool], agent: NodeAgent) -> None:

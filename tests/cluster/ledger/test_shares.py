@@ -70,7 +70,7 @@ def templates_gone(stage: Stage) -> Iterator[None]:
         stage.cluster.api.delete(f"{TEMPLATES}/{wish.label}", None)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("templates_gone")
 def test_whole_gpus_shares_and_partitions_are_never_more_than_there_is(stage: Stage, storm: Storm) -> None:
     agent = rage(stage, storm, Random(21), 60, "agent")
@@ -88,7 +88,7 @@ def test_500_pods_with_shares_partitions_and_whole_gpus_while_every_part_is_kill
     assert_nothing_is_left(stage, agent)
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("templates_gone")
 def test_every_replica_of_a_shared_gpu_is_given_to_a_pod_of_its_own(stage: Stage, storm: Storm) -> None:
     stage.run_driver("h100-sxm-8", *resources(partitions=False))

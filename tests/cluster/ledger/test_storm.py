@@ -12,6 +12,7 @@ from tests.cluster.ledger.storm import CLAIM, GPU, NAME, PLUGIN, Storm
 from tests.cluster.rig.agent import NodeAgent, wait_allocatable
 from tests.cluster.rig.victims import kill
 
+LONG = 600.0
 IDLE = 30.0
 """Most seconds that a device may be free while pods wait for it."""
 
@@ -24,12 +25,12 @@ def calm(stage: Stage) -> NodeAgent:
     return agent
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_no_device_is_ever_given_twice_and_every_pod_has_its_turn(stage: Stage, storm: Storm) -> None:
     calm(stage)
     with storm.watched():
         storm.create(40, Random(8))
-        left = storm.wait(300)
+        left = storm.wait(LONG)
     outcome = storm.outcome()
     assert not outcome.doubles, outcome
     assert not left, (left, outcome)
@@ -37,7 +38,7 @@ def test_no_device_is_ever_given_twice_and_every_pod_has_its_turn(stage: Stage, 
     assert outcome.idle <= IDLE, outcome
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "victim", ["agent", pytest.param("kubelet", marks=pytest.mark.long), pytest.param("api", marks=pytest.mark.long)]
 )
@@ -45,7 +46,7 @@ def test_nothing_is_given_twice_though_a_part_is_killed_meanwhile(victim: str, s
     survives(victim, stage, storm, Random(victim))
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("shared_name")
 def test_nothing_is_given_twice_where_the_resource_is_at_both_doors_by_name_and_the_agent_is_killed(
     stage: Stage, storm: Storm
@@ -62,7 +63,7 @@ def survives(victim: str, stage: Stage, storm: Storm, random: Random, ways: tupl
         for _ in range(2):
             storm.wait(4)
             kill(victim, stage.cluster, stage.node, agent)
-        left = storm.wait(300)
+        left = storm.wait(LONG)
     outcome = storm.outcome()
     assert not outcome.doubles, outcome
     assert not left, (left, outcome)

@@ -12,7 +12,8 @@ from typing import Any
 
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.node import Node
-from tests.cluster.rig.processes import Inside, wait_until
+from tests.cluster.rig.podresources import allocatable_ids
+from tests.cluster.rig.processes import PATIENCE, Inside, wait_until
 
 RECORDED = Path(__file__).parents[3] / "sandbox" / "nodes"
 CONFIGURATION = Path("/etc/ostler/config.yaml")
@@ -127,8 +128,16 @@ def _whole(quantity: str) -> int:
     return int(quantity.removesuffix("k")) * (1000 if quantity.endswith("k") else 1)
 
 
-def wait_allocatable(api: Api, node: Node, resource: str, count: int, timeout: float = 30.0) -> Object:
-    """The Node object as soon as it offers exactly ``count`` devices."""
+def wait_allocatable(api: Api, node: Node, resource: str, count: int, timeout: float = PATIENCE) -> Object:
+    """The Node object as soon as the kubelet has exactly ``count`` healthy devices and the Node offers as many.
+
+    The kubelet writes the Node every two seconds: it may still say what was true of an agent before.
+    """
+
+    def has_them() -> bool:
+        return len(allocatable_ids(node, resource)) == count
+
+    wait_until(f"the kubelet of {node.name} has {count} {resource}", has_them, timeout)
     return api.wait(
         f"/api/v1/nodes/{node.name}",
         f"offers {count} {resource}",

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.cluster.rig.processes import POLL
+from tests.cluster.rig.processes import PATIENCE, POLL
 
 Object = dict[str, Any]
 """An object of the API as JSON has it."""
 
+_TOO_MANY_REQUESTS, _SERVER_ERROR = 429, 500
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
@@ -32,6 +33,11 @@ class Refused(Exception):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
         self.status = status
+
+    @property
+    def is_for_now(self) -> bool:
+        """Whether the server was busy, or has just started: the same request is answered otherwise a moment later."""
+        return self.status == _TOO_MANY_REQUESTS or self.status >= _SERVER_ERROR
 
 
 class NotAsExpected(Exception):
@@ -82,6 +88,9 @@ class Api:
                     content = json.loads(content)["message"]
                 raise Refused(answer.status, content)
             yield answer
+        except (OSError, http.client.HTTPException):
+            connection.close()
+            raise
         finally:
             self._done(connection)
 
@@ -121,9 +130,18 @@ class Api:
 
     def delete(self, path: str, grace: int | None = 0) -> None:
         """Delete an object, which may be gone; without grace the kubelet is not waited for."""
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
-        with contextlib.suppress(Refused):
-            self.request("DELETE", path, options if grace is None else {**options, "gracePeriodSeconds": grace})
+        options: Object = {"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+        if grace is not None:
+            options["gracePeriodSeconds"] = grace
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                self.request("DELETE", path, options)
+            except Refused as refused:
+                if refused.is_for_now and time.monotonic() < deadline:
+                    time.sleep(POLL)
+                    continue
+            return
 
     def watch(self, path: str, timeout: float = 120.0, **options: str) -> Iterator[tuple[str, Object]]:
         """Kind and object of every change (``path`` is a collection), until the caller stops or ``timeout``."""
@@ -138,7 +156,7 @@ class Api:
         path: str,
         what: str,
         condition: Callable[[Object], bool],
-        timeout: float = 60.0,
+        timeout: float = PATIENCE,
         hopeless: Callable[[], str] = str,
     ) -> Object:
         """The object at ``path`` as soon as ``condition`` holds for it; raises ``NotAsExpected`` with its state.
@@ -147,10 +165,7 @@ class Api:
         """
         deadline = time.monotonic() + timeout
         while True:
-            last = None
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                # While the API server starts, or is restarted.
-                last = self.find(path)
+            last = self._found(path)
             if last is not None and condition(last):
                 return last
             if why := hopeless():
@@ -160,19 +175,35 @@ class Api:
                 raise NotAsExpected(f"{path}: {what}: not after {timeout:g} s; it is {shown}")
             time.sleep(POLL)
 
-    def wait_gone(self, path: str, timeout: float = 60.0) -> None:
+    def wait_gone(self, path: str, timeout: float = PATIENCE) -> None:
         """Wait until there is no such object; raises ``NotAsExpected``."""
+        unknown: Object = {}
         deadline = time.monotonic() + timeout
-        while self.find(path) is not None:
+        while self._found(path, unknown) is not None:
             if time.monotonic() > deadline:
                 raise NotAsExpected(f"{path} is still there after {timeout:g} s")
             time.sleep(POLL)
+
+    def _found(self, path: str, unknown: Object | None = None) -> Object | None:
+        """An object, None where there is none; ``unknown`` while the API server starts, is restarted or is busy."""
+        try:
+            return self.find(path)
+        except (OSError, http.client.HTTPException):
+            return unknown
+        except Refused as refused:
+            if not refused.is_for_now:
+                raise
+            return unknown
+
+
+IDLE = 30.0
+"""Seconds after which a kept connection is made anew; the API server closes it after 90."""
 
 
 class KeptApi(Api):
     """Requests over one connection a thread, which is much quicker; to be closed.
 
-    Not for watches, nor where the API server is restarted or not asked for more than a minute.
+    Not for watches, nor where the API server is restarted.
     """
 
     def __init__(self, other: Api) -> None:
@@ -191,7 +222,11 @@ class KeptApi(Api):
         if connection is None:
             connection = self._own.connection = super()._connect(timeout)
             self._made.append(connection)
+        elif time.monotonic() - self._own.used > IDLE:
+            # The next request opens it again.
+            connection.close()
         return connection
 
     def _done(self, connection: http.client.HTTPSConnection) -> None:
         """Answers are read to their end, so the connection can be asked again."""
+        self._own.used = time.monotonic()

@@ -172,17 +172,17 @@ def _answers(url: str, authority: Path) -> bool:
     host, _, path = rest.partition("/")
     connection: http.client.HTTPConnection
     if scheme == "http":
-        connection = http.client.HTTPConnection(host, timeout=2)
+        connection = http.client.HTTPConnection(host, timeout=10)
     else:
         context = ssl.create_default_context(cafile=str(authority))
         if ":" in host:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
-        connection = http.client.HTTPSConnection(host, context=context, timeout=2)
+        connection = http.client.HTTPSConnection(host, context=context, timeout=10)
     try:
         connection.request("GET", f"/{path}")
         return connection.getresponse().status == 200
-    except OSError:
+    except (OSError, http.client.HTTPException):
         return False
     finally:
         connection.close()

@@ -12,12 +12,16 @@ from pathlib import Path
 from tests.plugin.foreigners import Foreign, in_registry, registering
 
 ROOT = Path("/var/lib/kubelet")
+SERVES = "the plugin serves"
+"""Written as soon as the kubelet can know of it."""
 
 
 async def serve(way: str, ids: list[str]) -> None:
     """Serve until killed."""
     plugin = Foreign(*ids, prefers=True)
     async with registering(ROOT, plugin) if way == "register" else in_registry(ROOT, plugin):
+        sys.stdout.write(f"{SERVES}\n")
+        sys.stdout.flush()
         await asyncio.get_running_loop().create_future()
 
 

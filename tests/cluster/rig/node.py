@@ -6,22 +6,36 @@ files are below ``folder`` from outside. Ending the namespace's first process en
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import time
 import uuid
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from tests.cluster.rig.api import Api, Object
 from tests.cluster.rig.images import PAUSE, archives
 from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place, add_address
-from tests.cluster.rig.processes import VARIABLE, Inside, belonging, children, died, kill, living, start, wait_until
+from tests.cluster.rig.place import PREFIX, Place, add_address
+from tests.cluster.rig.processes import (
+    PATIENCE,
+    VARIABLE,
+    Inside,
+    belonging,
+    children,
+    died,
+    kill,
+    living,
+    start,
+    wait_until,
+)
 
 CGROUPS = Path("/sys/fs/cgroup")
 CNI_PLUGINS = "/usr/lib/cni"
@@ -59,6 +73,8 @@ class Node:
         self.folder = place.root / self.name
         self._space: subprocess.Popen[bytes] | None = None
         self._running: dict[str, Inside] = {}
+        self._restarted = 0.0
+        """When the kubelet was started again (Unix seconds): what the Node says from before is another one's word."""
 
     # Folders of the node as they are seen from outside.
 
@@ -199,18 +215,25 @@ class Node:
             f"--node-ip={self.address}",
             *(["--v=5"] if self._traced else []),
         ]
+        if (self.folder / "kubelet.pid").exists():
+            self._restarted = time.time()
         self._start("kubelet", command)
 
     def stop_kubelet(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the kubelet and return when it is gone; its pods go on."""
         self._stop("kubelet", number)
 
-    def wait_ready(self, api: Api, timeout: float = 60.0) -> None:
-        """Return when the API server shows the node as ready."""
+    def wait_ready(self, api: Api, timeout: float = PATIENCE) -> None:
+        """Return when the API server shows the node as ready, by the word of the kubelet that was started last."""
 
         def ready(node: Object) -> bool:
             conditions = node.get("status", {}).get("conditions", [])
-            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+            return any(
+                one["type"] == "Ready"
+                and one["status"] == "True"
+                and _time(one["lastHeartbeatTime"]) >= self._restarted
+                for one in conditions
+            )
 
         api.wait(f"/api/v1/nodes/{self.name}", "is ready", ready, timeout, lambda: self._died("kubelet"))
 
@@ -299,6 +322,23 @@ conf_dir = "{self.folder / "cni"}"
             "name": "pods",
             "plugins": [{"type": "ptp", "ipMasq": False, "ipam": ipam}],
         }
+
+
+def processes_of_pod(uid: str) -> list[int]:
+    """All processes of a pod, those of its sandbox too, on whatever node."""
+    found: set[int] = set()
+    for top in (*CGROUPS.glob(f"{PREFIX}*"), *CGROUPS.glob(f"*/{PREFIX}*")):
+        # Control groups go while they are looked at, which ``walk`` takes for empty ones.
+        for folder, _, _ in os.walk(top):
+            if f"/pod{uid}" in folder:
+                with contextlib.suppress(OSError):
+                    found |= {int(line) for line in (Path(folder) / "cgroup.procs").read_text().split()}
+    return sorted(found)
+
+
+def _time(written: str) -> float:
+    """Unix seconds of a time as the API has it."""
+    return datetime.fromisoformat(written).timestamp()
 
 
 def _connects(path: Path) -> bool:

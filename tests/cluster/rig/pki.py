@@ -15,7 +15,7 @@ YEAR = "365"
 def openssl(*arguments: str | Path, text: str | None = None) -> None:
     """Run openssl; a failure carries its words."""
     done = subprocess.run(
-        ["openssl", *map(str, arguments)], check=False, capture_output=True, text=True, input=text, timeout=60
+        ["openssl", *map(str, arguments)], check=False, capture_output=True, text=True, input=text, timeout=120
     )
     if done.returncode:
         raise OSError(f"openssl {arguments[0]}: {done.stderr.strip()}")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.cluster.rig.processes import wait_until
 
 LARGEST = 250
 INOTIFY_INSTANCES = 1024
@@ -115,7 +118,9 @@ def take_place(name: str) -> Place:
 
 
 def leave_place(place: Place) -> None:
-    """Give the number back: addresses and folder are gone afterwards."""
+    """Give the number back: addresses, routes to pods and folder are gone afterwards."""
+    # The kernel takes a network namespace down, and the routes into it, some time after its last process.
+    wait_until(f"routes to the pods of {place.root} are gone", lambda: not _routes(place))
     for address in addresses(place):
         subprocess.run(
             ["ip", "address", "delete", f"{address}/32", "dev", "lo"], check=False, stderr=subprocess.DEVNULL
@@ -140,6 +145,13 @@ def addresses(place: Place) -> list[str]:
     ours = (f"10.96.{place.number}.", f"10.97.{place.number}.")
     words = (word for line in shown.stdout.splitlines() for word in line.split())
     return [word.partition("/")[0] for word in words if word.startswith(ours)]
+
+
+def _routes(place: Place) -> list[str]:
+    """The routes to the cluster's pods that the machine has now, one for each."""
+    shown = subprocess.run(["ip", "-4", "route", "show"], check=True, capture_output=True, text=True)
+    pods = re.compile(rf"10\.(12[89]|1[3-9]\d|2\d\d)\.{place.number}\.\d+ dev veth")
+    return [line for line in shown.stdout.splitlines() if pods.match(line)]
 
 
 def allow_forwarding() -> None:

@@ -26,7 +26,13 @@ class NotReady(Exception):
     """What was waited for did not come."""
 
 
-def wait_until(what: str, condition: Callable[[], bool], timeout: float = 60.0, alive: Callable[[], str] = str) -> None:
+PATIENCE = 120.0
+"""Most seconds until what is waited for is there: many times what it takes on a machine that has nothing else to do."""
+
+
+def wait_until(
+    what: str, condition: Callable[[], bool], timeout: float = PATIENCE, alive: Callable[[], str] = str
+) -> None:
     """Wait for ``condition``; ``alive`` says why waiting on makes no sense, or ''. Raises ``NotReady``."""
     deadline = time.monotonic() + timeout
     while not condition():
@@ -94,9 +100,9 @@ class Inside:
         self._before = before
         self._root = root
         self.name = name
-        wait_until(f"{name} starts", lambda: bool(children(entering.pid)), alive=self.died)
-        self.pid = children(entering.pid)[0]
+        self.pid = 0
         """The process itself, as seen from outside the namespace."""
+        wait_until(f"{name} starts", self._has_child, alive=self.died)
 
     @classmethod
     def start(
@@ -107,10 +113,20 @@ class Inside:
         before = log.stat().st_size if log.exists() else 0
         return cls(start(root, name, command, environment), root, name, before)
 
+    def _has_child(self) -> bool:
+        self.pid = next(iter(children(self._entering.pid)), 0)
+        return self.pid != 0
+
     @property
     def output(self) -> str:
         """What this process has written, without what others of its name wrote before."""
         return log_of(self._root, self.name).read_bytes()[self._before :].decode(errors="replace")
+
+    @property
+    def pid_inside(self) -> int:
+        """The process as seen from inside the namespace."""
+        fields = dict(line.partition(":")[::2] for line in Path(f"/proc/{self.pid}/status").read_text().splitlines())
+        return int(fields["NSpid"].split()[-1])
 
     @property
     def living(self) -> bool:
@@ -125,7 +141,7 @@ class Inside:
         """Send a signal to the process; it may be gone."""
         kill(self.pid, number)
 
-    def wait(self, timeout: float = 30.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """Wait for the end; the exit status as nsenter hands it on."""
         # When its child is stopped nsenter stops itself too, and would stay so.
         kill(self._entering.pid, signal.SIGCONT)

@@ -18,7 +18,7 @@ def told_annotations(node: Node) -> dict[tuple[str, str], dict[str, str]]:
     path = node.folder / "run-containerd" / "containerd.sock"
     with grpc.insecure_channel(f"unix:{path}", options=(("grpc.use_local_subchannel_pool", 1),)) as channel:
         call: Any = channel.unary_unary("/runtime.v1.RuntimeService/ListContainers", None, _ANSWER.FromString)
-        answer = call(b"", timeout=10.0)
+        answer = call(b"", timeout=60.0)
     return {(each.labels[_POD], each.labels[_CONTAINER]): dict(each.annotations) for each in answer.containers}
 
 

@@ -75,25 +75,25 @@ async def test_without_a_kubelet_the_service_is_up_and_says_what_it_waits_for(ma
 
 
 async def test_a_hanging_agent_is_ended_by_the_watchdog_and_started_again(machine: Machine, kubelet: Kubelet) -> None:
-    _drop_in(machine, "[Service]\nWatchdogSec=2\n")
+    _drop_in(machine, "[Service]\nWatchdogSec=6\n")
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     first = machine.pid()
     machine.kill("STOP")
     await eventually(partial(_runs_anew, machine, first), within=120)
     assert machine.show("NRestarts") == "1"
-    journal = machine.journal()
-    assert "Watchdog timeout" in journal
-    assert "Fatal Python error: Aborted" in journal, "the journal says where it hung"
+    # The journal is written by another process.
+    await eventually(lambda: "Watchdog timeout" in machine.journal(), "the journal says why it was ended")
+    await eventually(lambda: "Fatal Python error: Aborted" in machine.journal(), "the journal says where it hung")
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
 
 
 async def test_a_live_agent_is_left_alone_by_the_watchdog(machine: Machine) -> None:
-    _drop_in(machine, "[Service]\nWatchdogSec=1\n")
+    _drop_in(machine, "[Service]\nWatchdogSec=4\n")
     machine.run("systemctl", "start", "ostler")
     first = machine.pid()
     stamp = machine.show("WatchdogTimestampMonotonic")
-    for _ in range(4):  # Two seconds of signs of life, in a second's patience.
+    for _ in range(4):  # Signs of life for longer than the watchdog has patience.
         await eventually(partial(_was_heard, machine, stamp), within=120)
         stamp = machine.show("WatchdogTimestampMonotonic")
     assert machine.pid() == first
@@ -120,7 +120,7 @@ async def test_a_reload_puts_the_new_configuration_in_force(machine: Machine, ku
     await asyncio.to_thread(machine.run, *way.split())
     await kubelet.wait_for("example.com/gpu", healthy=8, within=120)
     assert machine.pid() == first
-    assert machine.show("ActiveState") == "active"
+    await eventually(lambda: machine.show("ActiveState") == "active", "the reload is over")
 
 
 async def test_a_reload_of_a_bad_configuration_fails_with_its_reason_and_changes_nothing(
@@ -132,7 +132,7 @@ async def test_a_reload_of_a_bad_configuration_fails_with_its_reason_and_changes
     (machine.root / "etc/ostler/config.yaml").write_text(CONFIG + "resorces: []\n")
     told = machine.run("systemctl", "reload", "ostler", check=False, errors=True)
     assert "Job for ostler.service failed" in told
-    assert "resorces" in machine.journal()
+    await eventually(lambda: "resorces" in machine.journal(), "the journal says why")
     assert machine.show("ActiveState") == "active"
     assert machine.answers()
 
@@ -167,5 +167,5 @@ async def test_an_ostler_that_cannot_start_says_why_and_is_tried_again(machine: 
     (machine.root / "etc/ostler/config.yaml").write_text("apiVersion: ostler.dev/v1alpha1\nkind: Config\nhttp: 7\n")
     machine.run("systemctl", "start", "ostler", check=False)
     await eventually(lambda: int(machine.show("NRestarts")) >= 2, "it is started again")
-    assert "the configuration is not usable" in machine.journal()
-    assert "http" in machine.journal()
+    await eventually(lambda: "the configuration is not usable" in machine.journal(), "the journal says so")
+    await eventually(lambda: "http" in machine.journal(), "the journal says why")
