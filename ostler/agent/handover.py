@@ -29,8 +29,11 @@ from node.lock import FILE_NAME, POLL, FolderLock, InstanceLock, LockError
 
 log = logging.getLogger("ostler.agent")
 
-LINGER = 3.0
-"""Seconds that the kubelet and the standby have for the change-over; the kubelet checks every second."""
+LINGER = 10.0
+"""Seconds that the kubelet and the standby have for the change-over.
+
+The kubelet checks every second; on a busy machine the standby may need several until it serves.
+"""
 
 
 GUARDED = SELDOM / 2

@@ -32,7 +32,7 @@ class RunAgent(Protocol):
     ) -> NodeAgent: ...
 
 
-PATIENCE = 400
+PATIENCE = 600
 """Seconds a test may take, the start of the cluster included, on a machine that has much else to do."""
 
 

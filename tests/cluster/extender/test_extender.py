@@ -11,7 +11,7 @@ from tests.cluster.extender.stage import NAMESPACE, NODES, BareNodes
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import PODS
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ostler-extender"
 
 

@@ -23,7 +23,7 @@ from tests.cluster.rig.place import name_of_run
 from tests.cluster.rig.pods import PODS, phase
 from tests.cluster.rig.processes import wait_until
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = pytest.mark.timeout(1200)
 LONG = pytest.mark.long
 NODES = 6
 ISLAND = 'device.attributes["ostler.dev"].?cell4.orValue("") == "socket-0"'

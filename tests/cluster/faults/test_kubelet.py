@@ -55,19 +55,20 @@ def test_no_running_pod_dies_when_the_kubelet_restarts(
 
 def test_the_node_never_shows_zero_while_the_kubelet_restarts(api: Api, node: Node, run_agent: RunAgent) -> None:
     run_agent(configuration("h100-sxm-8"))
-    before = wait_allocatable(api, node, GPU, 8)
+    wait_allocatable(api, node, GPU, 8)
     node.stop_kubelet()
+    path = f"/api/v1/nodes/{node.name}"
+    before = last_heartbeat(api.get(path))
     node.start_kubelet()
-    node.wait_ready(api)
-    started = last_heartbeat(before)
     seen = []
 
     def told_again(found: dict[str, object]) -> bool:
         seen.append(allocatable(found, GPU))
-        return last_heartbeat(found) > started
+        return last_heartbeat(found) > before
 
     # The restarted kubelet has written its status when a heartbeat is newer than the last one before.
-    api.wait(f"/api/v1/nodes/{node.name}", "has a status of the new kubelet", told_again)
+    api.wait(path, "has a status of the new kubelet", told_again)
+    node.wait_ready(api)
     assert set(seen) == {8}
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from tests.cluster.conftest import RunAgent
-from tests.cluster.rig.agent import configuration, wait_allocatable
+from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Api
 from tests.cluster.rig.node import Node
 from tests.cluster.rig.podresources import devices_of
 from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
 SPECS = {"name": GPU, "devices": {"kind": "gpu"}, "deviceListStrategy": ["cdi-cri"]}
@@ -17,6 +18,11 @@ def restarts(found: dict[str, object]) -> int:
     """How often the pod's container was started again."""
     statuses = found["status"].get("containerStatuses", [])  # type: ignore[attr-defined]
     return sum(status["restartCount"] for status in statuses if "running" in status["state"])
+
+
+def registrations(agent: NodeAgent) -> list[str]:
+    """How far the registration of each resource is."""
+    return [resource["registration"] for resource in agent.ask("status").get("resources", [])]
 
 
 def test_after_a_reboot_pods_run_again_on_their_devices_when_the_agent_is_there_first(
@@ -30,7 +36,8 @@ def test_after_a_reboot_pods_run_again_on_their_devices_when_the_agent_is_there_
     node.power_off()
     node.power_on()
     # As the unit does it: before the kubelet, which then finds the resource registered when it looks at its pods.
-    agent.spawn()
+    process = agent.spawn()
+    wait_until("the agent waits for the kubelet", lambda: registrations(agent) == ["waiting"], alive=process.died)
     node.start_kubelet()
     node.wait_ready(api)
 

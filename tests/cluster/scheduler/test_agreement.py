@@ -20,7 +20,7 @@ COUNT = int(os.environ.get("OSTLER_WORLDS", "200"))
 SEED = int(os.environ.get("OSTLER_WORLDS_SEED", "1"))
 SHARE = 25
 """Worlds of one test."""
-PATIENCE = 300
+PATIENCE = 1200
 """Seconds: a difference is made small within the test."""
 
 REACHED = (

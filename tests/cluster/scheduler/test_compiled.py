@@ -19,7 +19,7 @@ SEED = int(os.environ.get("OSTLER_WORLDS_SEED", "1"))
 SHARE = 50
 """Worlds of one test."""
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(1200)
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ class Machine:
             stderr=subprocess.STDOUT if errors else subprocess.PIPE,
             text=True,
             check=False,
-            timeout=300,
+            timeout=900,
             env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8"},
         )
         if check and done.returncode:

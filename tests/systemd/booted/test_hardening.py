@@ -7,7 +7,7 @@ import pytest
 from tests.systemd.booted.machine import Machine
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(1800)]
 
 READ_ONLY = "Read-only file system"
 

@@ -15,7 +15,7 @@ from tests.systemd.booted.conftest import CONFIG
 from tests.systemd.booted.machine import Machine, MachineError
 from tests.systemd.booted.root import debian, wheels
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

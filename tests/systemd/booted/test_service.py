@@ -14,7 +14,7 @@ from tests.systemd.booted.conftest import CONFIG
 from tests.systemd.booted.machine import Machine
 from tests.waiting import eventually
 
-pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(1800)]
 
 RESOURCE = "nvidia.com/gpu"
 
