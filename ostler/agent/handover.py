@@ -29,7 +29,7 @@ from node.lock import FILE_NAME, POLL, FolderLock, InstanceLock, LockError
 
 log = logging.getLogger("ostler.agent")
 
-LINGER = 10.0
+LINGER = 8.0
 """Seconds that the kubelet and the standby have for the change-over.
 
 The kubelet checks every second; on a busy machine the standby may need several until it serves.
