@@ -25,6 +25,8 @@ _LONGEST = 4096
 """Bytes of a value."""
 _NOT_RESTORED = frozenset({"ipv6/mtu", "ipv6/stable_secret"})
 """Follows the link's MTU; may not be read."""
+_NOT_BY_DEFAULT = frozenset({"ipv6/accept_dad"})
+"""The kernel sets -1 for a link that comes to a namespace without ARP, whatever the default there says."""
 
 
 class NoProcfs(Exception):
@@ -32,14 +34,16 @@ class NoProcfs(Exception):
 
 
 def own_sysctls(interface: str) -> tuple[tuple[str, str], ...]:
-    """The writable sysctls of the interface that differ from those that a new interface gets, as ``ipv4/NAME``."""
+    """The writable sysctls of the interface that differ from those that a moved one may get, as ``ipv4/NAME``."""
     found = []
     with _opened() as conf:
         for family in _FAMILIES:
             usual, own = f"{conf}/{family}/conf/default", f"{conf}/{family}/conf/{interface}"
             for name in _names(usual):
                 key, text = f"{family}/{name}", _read(f"{own}/{name}")
-                if text is None or text == _read(f"{usual}/{name}") or key in _NOT_RESTORED:
+                if text is None or key in _NOT_RESTORED:
+                    continue
+                if text == _read(f"{usual}/{name}") and key not in _NOT_BY_DEFAULT:
                     continue
                 # Here and not before: most are alike, and a pod waits for this.
                 if Path(own, name).stat().st_mode & 0o200:

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from node.interfaces.links import change_alternative_names
+from node.interfaces.links import change_alternative_names, change_link
 from node.interfaces.namespace import NetworkNamespace
+from node.interfaces.sysctls import read_sysctls
 from node.values import replace
 from tests.node.interfaces.conftest import Node
 
@@ -81,3 +82,22 @@ def test_an_interface_leaves_the_bridge_that_it_was_a_port_of(node: Node) -> Non
     assert node.detach(interface, setup)
     assert node.look(interface) == setup
     assert "master" not in _link(node)
+
+
+def test_a_namespace_that_vanished_with_an_interface_without_arp_leaves_no_sysctl_of_the_kernels(node: Node) -> None:
+    interface = node.interface(name="rail0")
+    setup = node.look(interface)
+    node.attach(interface, setup)
+    node.pod.ip("link set rail0 arp off")
+    # What the kernel does with a physical device when its namespace goes; it destroys a veth.
+    with NetworkNamespace(node.pod.path) as pod, NetworkNamespace(node.host.path) as host, pod.netlink() as netlink:
+        change_link(netlink, setup.index, namespace=host.fileno(), name="dev4")
+    node.pod.close()
+    assert _accept_dad(node, "dev4") == "-1"
+    assert node.detach(interface, setup)
+    assert _accept_dad(node, "v0") == "1"
+    assert node.look(interface) == setup
+
+
+def _accept_dad(node: Node, name: str) -> str:
+    return node.host.run(lambda: dict(read_sysctls(name, ["ipv6/accept_dad"])).get("ipv6/accept_dad", ""))
