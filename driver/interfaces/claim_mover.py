@@ -180,7 +180,7 @@ class ClaimMover:
         # Until it is over, nobody knows what is still in the pod.
         self.out[uid] = replace(move, attached=())
         try:
-            await self.in_thread(self.work.take_back, move)
+            renamed = await self.in_thread(self.work.take_back, move)
         except InterfaceMissing as error:
             if began - self._missing.setdefault(uid, began) < self._pace.missing:
                 self.problems[uid] = str(error)
@@ -199,6 +199,8 @@ class ClaimMover:
             raise
         else:
             self._observer.returned("ok", self._monotonic() - began)
+            for each in renamed:
+                self.tell("InterfaceRenamed", f"claim {move.claim}, pod {move.sandbox.pod}: {each}; rename one of them")
             log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
         self.out.pop(uid, None)
         self.settle(uid)

@@ -173,6 +173,8 @@ class LostInterfaces:
             self._observer.found()
             seconds = round(self._clock() - lost.since)
             text = f"{subject} is back on the node after {seconds} s, and has what it had before pod {pod} got it"
+            if back != lost.move.setup.interface:
+                text += f", but is called {back}, because another interface has its name; rename one of them"
             log.info(text)
             self._events.emit(EventType.NORMAL, "InterfaceFound", text)
         else:

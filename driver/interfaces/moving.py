@@ -187,13 +187,13 @@ class InterfaceMoves:
             raise self._undone(move, f"{error}; check the state folder and its disk") from error
         self._steps.reached(InterfaceStep.GUARDED, move.claim.uid)
 
-    def take_back(self, move: ClaimMove) -> None:
-        """Take the interfaces back and forget the move.
+    def take_back(self, move: ClaimMove) -> tuple[str, ...]:
+        """Take the interfaces back and forget the move; returns in words which ones have another name now.
 
         Raises InterfaceMissing if the kernel has nowhere what should come back, and InterfaceError if something that is
         there cannot be taken back; the call may be repeated.
         """
-        uid, problems, missing = move.claim.uid, list[str](), list[InterfaceMove]()
+        uid, problems, missing, renamed = move.claim.uid, list[str](), list[InterfaceMove](), list[str]()
         try:
             self.guards.remove(uid)
         except FileError as error:
@@ -203,8 +203,11 @@ class InterfaceMoves:
         netns = self._pins.path(uid) or namespace_of(move.sandbox)
         for each in reversed(move.moves):
             try:
-                if not self._mover.detach(each.interface, each.setup, netns):
+                name = self._mover.detach(each.interface, each.setup, netns)
+                if not name:
                     missing.append(each)
+                elif name != each.setup.interface:
+                    renamed.append(_renamed(each, name))
             except InterfaceError as error:
                 problems.append(str(error))
             except OSError as error:
@@ -215,6 +218,7 @@ class InterfaceMoves:
         if missing:
             raise InterfaceMissing(tuple(missing))
         self.forget(move)
+        return tuple(renamed)
 
     def forget(self, move: ClaimMove) -> None:
         """Remove the move from the journal; raises InterfaceError."""
@@ -225,8 +229,8 @@ class InterfaceMoves:
             raise InterfaceError(f"{error}; check the state folder and its disk") from error
         self._steps.reached(InterfaceStep.FORGOTTEN, move.claim.uid)
 
-    def recall(self, lost: LostInterface) -> bool:
-        """Restore a lost interface if the node or its old pod has it; whether it is back. Raises InterfaceError."""
+    def recall(self, lost: LostInterface) -> str:
+        """Restore a lost interface if the node or its old pod has it; its name then. Raises InterfaceError."""
         return self._mover.detach(lost.move.interface, lost.move.setup, namespace_of(lost.sandbox))
 
     def is_gone(self, move: InterfaceMove) -> bool:
@@ -260,6 +264,10 @@ class InterfaceMoves:
         except InterfaceError as error:
             return MoveFailed(f"{text}; moreover {error}", move)
         return MoveFailed(text, None)
+
+
+def _renamed(move: InterfaceMove, name: str) -> str:
+    return f"{subject_of(move.interface)} is called {name} now, because another interface has the name it had"
 
 
 def namespace_of(sandbox: Sandbox) -> Path | None:

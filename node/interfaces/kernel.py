@@ -73,7 +73,7 @@ class KernelMover:
                 _undo(error, move, host, pod)
                 raise
 
-    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> bool:
+    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> str:
         """See ``InterfaceMover``."""
         move = Move(interface, setup, self._sys, self._before)
         with self._host(move.subject) as host, self._pod(move.subject, netns) as pod:
@@ -113,14 +113,13 @@ class KernelMover:
             yield there
 
 
-def _detach(move: Move, host: Side, pod: Side | None) -> bool:
+def _detach(move: Move, host: Side, pod: Side | None) -> str:
     if pod is not None and pod.namespace.inode != host.namespace.inode:
         in_pod.take_back(move, host, pod)
     link = move.find(host)
     if link is None:
-        return False
-    on_node.restore(move, host, link)
-    return True
+        return ""
+    return on_node.restore(move, host, link)
 
 
 def _undo(error: InterfaceError, move: Move, host: Side, pod: Side) -> None:

@@ -43,11 +43,12 @@ class InterfaceMover(Protocol):
         and where it was left (then ``detach`` must follow).
         """
 
-    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> bool:
+    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> str:
         """Take the interface back and restore ``setup``; ``netns``: where it may be, None or gone for unknown.
 
-        True once it is on the node as it was, also when it was never moved; False if it is in neither namespace.
-        Raises InterfaceError if it is there but cannot be moved or restored; the call may be repeated.
+        Its name once it is on the node as it was, also when it was never moved: another one than before if that is
+        taken. Empty if it is in neither namespace. Raises InterfaceError if it is there but cannot be moved or
+        restored; the call may be repeated.
         """
 
     def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:

@@ -109,8 +109,11 @@ def send(move: Move, host: Side, pod: Side) -> None:
         )
 
 
-def restore(move: Move, host: Side, link: InterfaceLink) -> None:
-    """Give the interface on the node what it had, and take the alias away; raises InterfaceError."""
+def restore(move: Move, host: Side, link: InterfaceLink) -> str:
+    """Give the interface on the node what it had, and take the alias away; the name that it has then.
+
+    Raises InterfaceError.
+    """
     setup, subject = move.setup, move.subject
     detach_strange(move, host, link)
     name = _restore_identity(move, host, link)
@@ -141,6 +144,7 @@ def restore(move: Move, host: Side, link: InterfaceLink) -> None:
     with naming(subject, "restore its alias"):
         move.before("alias")
         change_link(host.route, link.index, alias=setup.alias)
+    return name
 
 
 def _restore_identity(move: Move, host: Side, link: InterfaceLink) -> str:

@@ -45,6 +45,8 @@ class FakeMover:
         self.gate: threading.Event | None = None
         self.before: Callable[[str], None] = lambda _: None
         self.returns = True
+        self.taken: dict[str, str] = {}
+        """By a name that another interface got meanwhile, the name that one comes back with."""
         self.gone: set[str] = set()
         """Devices whose interfaces can never come back."""
         self.marks: dict[str, str] = {}
@@ -81,15 +83,15 @@ class FakeMover:
             setup.mtu,
         )
 
-    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> bool:
+    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> str:
         self._called("detach", interface.device)
         place = self.place(interface.device)
         if place not in ("host", "", str(netns)):
-            return False
+            return ""
         if place:
             self.places[interface.device] = "host"
             self.marks.pop(interface.device, None)
-        return bool(place)
+        return self.taken.get(setup.interface, setup.interface) if place else ""
 
     def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:
         return interface.device in self.gone

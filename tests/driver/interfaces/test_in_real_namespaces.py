@@ -44,7 +44,7 @@ class MoverInside:
     def attach(self, interface: MovableInterface, setup: HostSetup, netns: Path) -> AttachedInterface:
         return self._host.run(lambda: self._mover.attach(interface, setup, netns))
 
-    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> bool:
+    def detach(self, interface: MovableInterface, setup: HostSetup, netns: Path | None) -> str:
         return self._host.run(lambda: self._mover.detach(interface, setup, netns))
 
     def is_gone(self, interface: MovableInterface, setup: HostSetup) -> bool:

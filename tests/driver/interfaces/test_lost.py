@@ -94,6 +94,19 @@ async def test_it_is_restored_when_it_is_back_by_whichever_agent_runs(place: Int
         assert found.endswith(" s, and has what it had before pod default/pod-1 got it")
 
 
+async def test_one_whose_name_was_taken_meanwhile_comes_back_under_another(place: InterfaceNode) -> None:
+    service = await lost(place)
+    place.mover.taken["eth1"] = "eth1_1"
+    place.mover.returns = True
+    async with background(place.interfaces.keep()):
+        place.interfaces.on_inventory_changed()
+        await eventually(lambda: holds(service) == [])
+    [found] = place.node.events.of("InterfaceFound")
+    assert found.endswith(
+        "pod default/pod-1 got it, but is called eth1_1, because another interface has its name; rename one of them"
+    )
+
+
 async def test_it_is_looked_for_without_any_sign_of_it(place: InterfaceNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("driver.interfaces.lost._OFTEN", 0.01)
     service = await lost(place)

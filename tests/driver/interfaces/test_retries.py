@@ -141,3 +141,18 @@ async def test_an_attempt_for_an_old_sandbox_takes_nothing_from_the_new_one(plac
     await asyncio.gather(starting, again)
     assert place.mover.place(NIC1) == new.netns
     assert place.guard().exists()
+
+
+async def test_an_interface_whose_name_was_taken_meanwhile_is_reported_with_its_new_name(place: InterfaceNode) -> None:
+    await place.prepared()
+    sandbox = place.sandbox()
+    await place.interfaces.run(sandbox)
+    place.mover.taken["eth1"] = "eth1_1"
+    await place.interfaces.stop(sandbox)
+    assert place.is_home()
+    assert place.node.events.of("InterfaceRenamed") == [
+        (
+            f"claim default/claim-1, pod default/pod-1: interface eth1 of device {NIC1} is called eth1_1 now, because "
+            "another interface has the name it had; rename one of them"
+        )
+    ]

@@ -42,7 +42,7 @@ class Node:
 
     def detach(
         self, interface: MovableInterface, setup: HostSetup, pod: TestNamespace | None = None, *, known: bool = True
-    ) -> bool:
+    ) -> str:
         """``known``: the caller knows where the interface may be."""
         path = (pod or self.pod).path if known else None
         return self.host.run(lambda: self.mover.detach(interface, setup, path))
