@@ -40,7 +40,8 @@ class Selectors:
         self._cel = CelFeatures(
             consumable_capacity=features.consumable_capacity, list_attributes=features.list_attributes, stored=True
         )
-        self._known: dict[tuple[Program, Hashable], bool | EvaluationError] = {}
+        self._known: dict[str, tuple[Program, dict[Hashable, bool | EvaluationError]]] = {}
+        """By expression: its program, and its answers by what it can read of a device."""
 
     def select(self, device: SliceDevice, claim: Claim, request: DeviceRequest, device_class: DeviceClass) -> bool:
         """Whether the device is selectable for the request, its own choice of nodes left aside.
@@ -64,20 +65,22 @@ class Selectors:
     def _holds(self, expression: str | None, device: SliceDevice, owner: ObjectReference, field: str) -> bool:
         if expression is None:
             raise FatalError(owner, field, "the selector is not CEL; no other kind is supported")
-        try:
-            program = self.program(expression)
-        except CompileError as error:
-            raise SelectorError(owner, f"{field}.cel.expression", error, None) from error
+        found = self._known.get(expression)
+        if found is None:
+            try:
+                found = self._known.setdefault(expression, (self.program(expression), {}))
+            except CompileError as error:
+                raise SelectorError(owner, f"{field}.cel.expression", error, None) from error
+        program, answers = found
         signature = program.signature(device.cel)
         if signature is None:
             outcome = _evaluate(program, device)
         else:
-            key = (program, signature)
-            known = self._known.get(key)
-            outcome = known if known is not None else self._known.setdefault(key, _evaluate(program, device))
-        if isinstance(outcome, EvaluationError):
-            raise SelectorError(owner, f"{field}.cel.expression", outcome, device) from outcome
-        return outcome
+            known = answers.get(signature)
+            outcome = known if known is not None else answers.setdefault(signature, _evaluate(program, device))
+        if outcome is True or outcome is False:
+            return outcome
+        raise SelectorError(owner, f"{field}.cel.expression", outcome, device) from outcome
 
 
 def _evaluate(program: Program, device: SliceDevice) -> bool | EvaluationError:

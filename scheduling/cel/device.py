@@ -53,7 +53,9 @@ class CelDevice:
         """The value at the end of a path from the device (see `reads`), or `missing`."""
         value: Value = self.variable
         for step in path:
-            value = value.get(step, missing) if isinstance(value, dict) else missing
+            if not isinstance(value, dict):
+                return missing
+            value = value.get(step, missing)
         return value
 
     def _put(self, domains: Domains, name: str, value: Value) -> None:

@@ -98,13 +98,15 @@ class Program:
 
         None where the text of the expression does not show them.
         """
-        if self.reads is None:
+        paths = self._ordered
+        if paths is None:
             return None
-        return (device.fault, *(_frozen(device.read(path)) for path in self._ordered))
+        # A list is made faster than a generator is run, and this is asked for every device.
+        return (device.fault, *[_frozen(device.read(path)) for path in paths])
 
     @cached_property
-    def _ordered(self) -> tuple[Path, ...]:
-        return tuple(sorted(self.reads or ()))
+    def _ordered(self) -> tuple[Path, ...] | None:
+        return None if self.reads is None else tuple(sorted(self.reads))
 
     def evaluate(self, device: CelDevice, cost_limit: int = DEFAULT_LIMIT) -> EvaluationResult:
         """Whether the expression holds for the device. Raises EvaluationError."""
@@ -122,13 +124,16 @@ def _frozen(value: Value) -> Hashable:
 
     So are quantities of one number in different forms: to Kubernetes `512Mi` is an integer and `0.5Gi` is not.
     """
+    kind = type(value)
+    if kind is str or kind is int or kind is bool:
+        return (kind, value)
     if isinstance(value, Amount):
         return (Amount, value.quantity.form)
     if is_list(value):
         return ("list", *(_frozen(each) for each in value))  # type: ignore[attr-defined]
     if is_map(value):
         return ("map", frozenset((key, _frozen(each)) for key, each in value.items()))  # type: ignore[attr-defined]
-    return (type(value), value)
+    return (kind, value)
 
 
 _HINT = "; an identifier that not every device has can be read with .? and orValue(), or guarded with has()"
