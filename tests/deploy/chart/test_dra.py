@@ -25,7 +25,7 @@ from tests.deploy.chart.rendering import (
 )
 from tests.deploy.chart.test_configuration import settings_of
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 EVERYTHING: dict[str, Any] = {
     "enabled": True,

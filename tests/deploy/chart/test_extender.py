@@ -12,7 +12,7 @@ from ostler.cli.command_line import command_line
 from scheduling.cells.configuration import read_configuration
 from tests.deploy.chart.rendering import Document, Values, refusal, render
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 CELLS: dict[str, Any] = {
     "physicalCluster": {

@@ -17,7 +17,7 @@ from tests.deploy.chart.rendering import Document, Values, refusal, render
 from tests.deploy.chart.test_extender import CELLS, values
 from tests.making.policies import Admission
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 RECORDS, CLUSTERS, AGENTS = "ostler-extender-records", "ostler-extender-clusters", "ostler-pod-status"
 WORKLOADS = "ostler-extender-workloads"

@@ -23,7 +23,7 @@ from deploy.values_table import Undescribed, described, tables, with_tables
 from ostler import __version__
 from tests.deploy.chart.rendering import helm
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 
 def test_schema_readme_and_rules_of_the_chart_are_what_they_are_made_from() -> None:

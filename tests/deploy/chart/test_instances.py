@@ -6,7 +6,7 @@ import pytest
 
 from tests.deploy.chart.rendering import Values, container_of, flags_of, render
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 
 def instance(values: Values | None = None) -> str:

@@ -11,7 +11,7 @@ import yaml
 from deploy.generate import CHART
 from tests.deploy.chart.rendering import Values, render, run_helm
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 TEXT = {"name", "namespace", "path", "value", "image", "serviceAccountName", "priorityClassName", "runtimeClassName"}
 """Keys of Kubernetes whose values are text."""

@@ -18,7 +18,7 @@ from tests.driver.parameters.test_interface import BEYOND
 from tests.driver.parameters.test_interface_mistakes import MISTAKES
 from tests.making.policies import Admission
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 NAME = "ostler-claim-parameters"
 DRA: dict[str, Any] = {"dra": {"enabled": True}}

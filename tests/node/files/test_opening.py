@@ -22,7 +22,7 @@ from node.opening import (
     read_regular,
 )
 
-pytestmark = pytest.mark.timeout(20)
+pytestmark = pytest.mark.timeout(120)
 
 
 def _socket(path: Path) -> None:

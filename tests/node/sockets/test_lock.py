@@ -85,7 +85,7 @@ def test_a_full_disk_does_not_keep_the_lock_from_being_taken(tmp_path: Path) -> 
     assert done.stdout == "True False ''\n"
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("make", "kind"),
     [
