@@ -2,8 +2,9 @@
 
 Real ones of the kernel, so what moves an interface into a pod is the agent's own code for that. The network of the
 machine is not touched: the agent runs in a namespace of its own, each pod has one, and the other ends of the pairs are
-in a third one, which stands for the switch. They are held by descriptors alone and end with this process, however it
-ends. Making them needs root's rights; without these there is no such network, and ``NotAllowed`` says why.
+in a third one, which stands for the switch. They are held by descriptors and end with this process, however it ends,
+but for those that a killed agent has pinned by a mount (``release_pins``). Making them needs root's rights; without
+these there is no such network, and ``NotAllowed`` says why.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import IO, TypeVar
 from node.interfaces.addressing import add_address, addresses
 from node.interfaces.links import LINK, NEWLINK, change_link, link_named, links
 from node.interfaces.namespace import NetworkNamespace
+from node.interfaces.pins import NamespacePins
 from node.netlink import CREATE, EXCLUSIVE, NetlinkError, NetlinkSocket, attribute
 from sandbox.kubelet.pods import Pod
 from sandbox.nri import NriRuntime, SandboxFailed, pod_sandbox
@@ -37,6 +39,11 @@ PATIENCE = 5.0
 _CLONE_NEWNET = 0x40000000
 _NAME, _NETNS_FD, _LINK_INFO, _KIND, _DATA, _PEER = 3, 28, 18, 1, 2, 1
 """IFLA_IFNAME, IFLA_NET_NS_FD, IFLA_LINKINFO and what is nested in it for a pair."""
+
+
+def release_pins(root: Path) -> None:
+    """Let the network namespaces end that the agent of the node in this folder keeps alive by mounts; it has ended."""
+    NamespacePins(root / "state" / "interfaces" / "namespaces").keep_only(())
 
 
 class NotAllowed(Exception):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import shutil
 import signal
 import tempfile
@@ -31,10 +32,13 @@ from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
-from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork
+from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins
 from sandbox.nri import NriRuntime
 from sandbox.process import AgentProcess, OstlerProcess, unsettled
+from sandbox.temporary import SHORT, abandoned, locked
 
+_PREFIX, _OWNER = "ostler-", ".ostler-node"
+"""Of a node's folder, and the file in it that is locked while the node with its network namespaces lives."""
 NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
 
@@ -99,7 +103,11 @@ class SandboxNode:
         network: bool = False,
     ) -> None:
         # Short, because sockets' paths may have 107 bytes only.
-        self.root = Path(tempfile.mkdtemp(prefix="ostler-", dir="/tmp"))
+        if network:
+            for left in abandoned(SHORT, _PREFIX, _OWNER):
+                release_pins(left)
+        self.root = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=SHORT))
+        self._lock = locked(self.root, _OWNER) if network else None
         self.server = ApiServer() if cluster else None
         name = (flags or {}).get("--node-name", NODE_NAME)
         client = ClusterClient(self.server.url) if self.server is not None else None
@@ -191,7 +199,11 @@ class SandboxNode:
             await self._relay.stop()
             await self.runtime.stop()
         if self.network is not None:
+            release_pins(self.root)
             self.network.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
         if self.server is not None:
             self.server.stop()
 

@@ -2,7 +2,8 @@
 
 The maker of a folder holds a lock on a file in it for as long as it lives. The kernel frees the lock when the maker
 dies, however it dies; the next process that makes a folder removes those of its user that nobody locks any more. A
-folder without this file is somebody else's and stays.
+folder without this file is somebody else's and stays. Whoever wants to keep its folder after its death (for the log)
+locks a file of another name, and clears by ``abandoned`` what must not outlive it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import os
 import shutil
 import stat
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -47,7 +49,7 @@ class TemporaryFolder:
         except OSError as error:
             raise NoTemporaryFolder(parent, error) from error
         try:
-            self._lock = _locked(self.path)
+            self._lock = locked(self.path)
         except OSError as error:
             shutil.rmtree(self.path, ignore_errors=True)
             raise NoTemporaryFolder(parent, error) from error
@@ -60,31 +62,41 @@ class TemporaryFolder:
             os.close(lock)
 
 
-def _locked(folder: Path) -> int:
-    unnamed = folder / f"{_OWNER}.new"
+def locked(folder: Path, name: str = _OWNER) -> int:
+    """Lock a new file of this name in the folder until the descriptor is closed, or this process ends.
+
+    Raises OSError.
+    """
+    unnamed = folder / f"{name}.new"
     descriptor = open_regular(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
-        unnamed.rename(folder / _OWNER)
+        unnamed.rename(folder / name)
     except OSError:
         os.close(descriptor)
         raise
     return descriptor
 
 
-def _remove_abandoned(parent: Path, prefix: str) -> None:
+def abandoned(parent: Path, prefix: str, name: str = _OWNER) -> Iterator[Path]:
+    """Folders of this user with a file of that name that nobody locks any more."""
     with contextlib.suppress(OSError), os.scandir(parent) as entries:
         for entry in entries:
-            if entry.name.startswith(prefix) and _is_abandoned(entry):
-                shutil.rmtree(entry.path, ignore_errors=True)
+            if entry.name.startswith(prefix) and _is_abandoned(entry, name):
+                yield Path(entry.path)
 
 
-def _is_abandoned(entry: os.DirEntry[str]) -> bool:
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    for folder in abandoned(parent, prefix):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_abandoned(entry: os.DirEntry[str], name: str) -> bool:
     try:
         status = entry.stat(follow_symlinks=False)
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
             return False
-        descriptor = open_regular(Path(entry.path) / _OWNER)
+        descriptor = open_regular(Path(entry.path) / name)
     except OSError:
         return False  # Somebody else's, or gone meanwhile.
     try:

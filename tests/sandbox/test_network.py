@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from node.interfaces.pins import NamespacePins
 from sandbox import claimtour
 from sandbox.claimprompt import ClaimCommands
 from sandbox.cluster import samples
@@ -148,3 +153,39 @@ async def _is_published(cluster: SandboxCluster) -> bool:
     slices = await cluster.slices(DRIVER)
     devices = (each for one in slices for each in one["spec"].get("devices") or () if not each.get("taints"))
     return any(each["attributes"]["resource"]["string"] == "example.com/moved" for each in devices)
+
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from node.interfaces.pins import NamespacePins
+from sandbox.network import BoxedNamespace
+from sandbox.node import SandboxNode
+node = SandboxNode(None, network=True)
+NamespacePins(node.root / "state" / "interfaces" / "namespaces").pin("uid-1", BoxedNamespace().path)
+print(node.root, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.needs_root
+def test_namespaces_that_a_killed_sandbox_had_pinned_end_with_the_next_one() -> None:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        try:
+            root = Path(killed.stdout.readline().strip())
+            pins = NamespacePins(root / "state/interfaces/namespaces")
+            assert pins.path("uid-1")
+            remove(SandboxNode(None, network=True))
+            assert pins.path("uid-1"), "its sandbox lives"
+        finally:
+            killed.kill()
+    remove(SandboxNode(None, network=True))
+    assert pins.path("uid-1") is None
+    assert root.exists(), "its log may be wanted"
+    shutil.rmtree(root)
+
+
+def remove(node: SandboxNode) -> None:
+    """A node that was never started."""
+    shutil.rmtree(node.root)
