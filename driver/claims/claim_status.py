@@ -2,7 +2,8 @@
 
 It writes after the kubelet has its answer and never fails a preparation. Each prepared NIC gets one entry
 (``driver.claims.status_entries``); entries of other drivers stay. Where an interface is, ``attached`` and ``detached``
-say; after a restart the writer does not know until then.
+say; after a restart the writer does not know until then. A claim whose interface moves is written a moment after its
+first report (``SETTLING``): more follow while its pod starts, and one write after the start serves all of them.
 
 Every write begins by reading the claim. A claim that is gone, has been replaced by another of the same name, or has
 lost its allocation is left alone; after a conflict the write starts again; an entry that is already there is not
@@ -13,6 +14,7 @@ was not read. The API server drops the entries together with the allocation, so 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Protocol
 
@@ -40,6 +42,8 @@ MOST_REFUSED = 256
 
 AT_ONCE = 4
 """Status writes at a time: preparation takes precedence at the API server."""
+SETTLING = 1.0
+"""Seconds from the first report about a claim whose interface moves until it is written."""
 FIRST_DELAY, LONGEST_DELAY = 0.1, 60.0
 """Seconds between attempts at one claim, growing."""
 ATTEMPTS = 20
@@ -83,6 +87,8 @@ class ClaimStatusWriter:
         self._refused: dict[str, None] = {}
         self._moving: dict[str, tuple[ClaimReference, tuple[PreparedDevice, ...]]] = {}
         """Prepared claims with an interface that is moved."""
+        self._due: dict[str, float] = {}
+        """By the claim's UID, when it may be written, in the event loop's seconds; others may be now."""
         self._interfaces: dict[str, InterfacesReport] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -103,6 +109,7 @@ class ClaimStatusWriter:
         self._wanted[claim.uid] = (claim, devices)
         if any(device.interface for device in devices):
             self._moving[claim.uid] = (claim, devices)
+            self._due.setdefault(claim.uid, asyncio.get_running_loop().time() + SETTLING)
         self._woken.set()
 
     def attached(self, claim: ClaimReference, interfaces: tuple[AttachedInterface, ...]) -> None:
@@ -126,7 +133,7 @@ class ClaimStatusWriter:
 
     def released(self, claim: ClaimReference) -> None:
         """Stop writing the claim's status."""
-        for known in (self._refused, self._moving, self._interfaces, self._wanted):
+        for known in (self._refused, self._moving, self._interfaces, self._due, self._wanted):
             known.pop(claim.uid, None)
         writing = self._writing.pop(claim.uid, None)
         if writing is not None:
@@ -137,18 +144,30 @@ class ClaimStatusWriter:
         async with asyncio.TaskGroup() as group:
             while True:
                 self._woken.clear()
+                until: float | None = None
                 if self._view is not None:
-                    for uid in [uid for uid in self._wanted if uid not in self._writing]:
+                    for uid in self._writable():
                         claim, said = self._wanted.pop(uid)
+                        self._due.pop(uid, None)
                         report = self._report(claim, said, self._view)
                         if report is not None:
                             self._begin(group, claim, report)
-                await self._woken.wait()
+                    until = min(self._due.values(), default=None)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(until):
+                        await self._woken.wait()
+
+    def _writable(self) -> list[str]:
+        """UIDs of the claims to be written now."""
+        now = asyncio.get_running_loop().time()
+        self._due = {uid: due for uid, due in self._due.items() if due > now}
+        return [uid for uid in self._wanted if uid not in self._writing and uid not in self._due]
 
     def _set_interfaces(self, claim: ClaimReference, report: InterfacesReport) -> None:
         self._interfaces[claim.uid] = report
         if claim.uid in self._moving:
             self._wanted[claim.uid] = self._moving[claim.uid]
+            self._due.setdefault(claim.uid, asyncio.get_running_loop().time() + SETTLING)
             self._woken.set()
 
     def _report(

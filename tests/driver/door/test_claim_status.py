@@ -20,6 +20,7 @@ from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
 from node.clocks import SystemClocks
 from node.events import EventType
+from node.values import replace
 from tests.making.claim_status import ATTACHED, CLAIM, DRIVER, NIC, VIEW, Shown, prepared, stored
 from tests.making.events import RecordedEvents
 from tests.waiting import background, eventually
@@ -27,6 +28,7 @@ from tests.waiting import background, eventually
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_status, "SETTLING", 0.01)
     monkeypatch.setattr(claim_status, "FIRST_DELAY", 0.01)
     monkeypatch.setattr(claim_status, "LONGEST_DELAY", 0.02)
 
@@ -129,6 +131,29 @@ async def test_an_interface_that_is_moved_is_ready_once_it_is_in_the_pod(first: 
     network = api.devices()[0]["conditions"][1]
     assert (network["status"], network["reason"]) == ("False", "InterfaceMoveFailed")
     assert network["message"] == "claim default/net: eth2 has no route"
+
+
+async def test_a_claim_whose_interface_moves_is_written_when_its_pod_has_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(claim_status, "SETTLING", 3600.0)
+    api = Api(stored())
+    async with running(api) as run:
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        run.status.prepared(replace(CLAIM, name="other", uid="other"), (prepared(),))
+        await eventually(lambda: run.status.pending == 1)
+        assert (api.reads, api.writes) == (1, 0)
+
+
+async def test_reports_of_a_pods_start_are_one_write() -> None:
+    api = Api(stored())
+    async with running(api, None) as run:
+        run.status.prepared(CLAIM, (prepared(interface="eth2"),))
+        run.status.attached(CLAIM, (ATTACHED,))
+        run.status.apply(VIEW)
+        await run.idle()
+    assert (api.reads, api.writes) == (1, 1)
+    assert api.devices()[0]["conditions"][1]["reason"] == "NetworkDeviceReady"
 
 
 async def test_a_newer_report_replaces_one_that_is_being_tried_again() -> None:
