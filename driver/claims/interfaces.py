@@ -154,6 +154,9 @@ class ClaimObserver:
 class MovedInterfaces:
     """The network interfaces that move into the pods of claims: none here, ``ClaimInterfaces`` moves them."""
 
+    def check(self, record: ClaimRecord) -> None:
+        """Raise ``ClaimError`` if the pods of a claim that is to be prepared can never have its interfaces."""
+
     def expect(self, record: ClaimRecord) -> None:
         """The claim is prepared: move its interfaces when its pod's sandbox starts."""
 

@@ -228,7 +228,12 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
         raise ClaimError(f"{place} belongs to pool {device.pool}, but this node's pool is {pool}")
     offered = view.device_for(device.device, looking=device.admin_access)
     if offered is None:
-        raise ClaimError(f"{place} is not offered on this node; 'ostler slices' lists what is")
+        why = dict(view.unmovable).get(device.device)
+        raise ClaimError(
+            f"{place} is not offered on this node: {why}"
+            if why
+            else f"{place} is not offered on this node; 'ostler slices' lists what is"
+        )
     if offered.cause in OF_DOORS:
         # The ledger knows better than the view who has it. A rule that moves its devices to the plugin door is no
         # reason to refuse either: the claim was allocated before, and that door waits until no claim names the device.

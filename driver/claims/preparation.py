@@ -191,7 +191,9 @@ class Preparation:
             return before, self._as_before(before)
         if before is not None and self._is_other_daemon(before, plan):
             return before, self._as_before(before)
-        return self._record(allocation, body, plan, view, before), plan
+        wanted = self._record(allocation, body, plan, view, before)
+        self._book.interfaces.check(wanted)
+        return wanted, plan
 
     def _as_before(self, record: ClaimRecord) -> ClaimPlan:
         """A plan that changes nothing."""

@@ -68,7 +68,8 @@ def view_of(parted: Partitioned, shown: Offer, context: OfferContext, rules: Ite
         for rule, item in _sorted(found, placed)
     )
     others = tuple(_others(shown, ours))
-    return DoorView(devices, snapshot.host, snapshot.generation, others, parted.sets)
+    unmovable = tuple((each.device.name, each.reason) for each in shown.withheld if each.cause is Cause.UNMOVABLE)
+    return DoorView(devices, snapshot.host, snapshot.generation, others, parted.sets, unmovable)
 
 
 def _with_shares(offered: DraDevice, context: OfferContext) -> DraDevice:
@@ -155,7 +156,8 @@ class DoorView(Value):
 
     ``generation``: of its snapshot. ``others``: devices that rules offer through the plugin door alone. No slice has
     them, but a monitoring claim may have been allocated one just when its rule changed. ``counters``: of the GPUs in
-    parts.
+    parts. ``unmovable``: names of devices that no slice has because their interfaces cannot move into pods at present,
+    with the reason.
     """
 
     devices: tuple[DraDevice, ...] = ()
@@ -163,6 +165,7 @@ class DoorView(Value):
     generation: int = 0
     others: tuple[DraDevice, ...] = ()
     counters: tuple[CounterSet, ...] = ()
+    unmovable: tuple[tuple[str, str], ...] = ()
 
     def device(self, name: str) -> DraDevice | None:
         """The device with that name, which is also its name in the slices."""

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from driver.claims.interfaces import InterfaceReporter, MovedInterfaces
 from driver.claims.kubelet import read_kubelet_claims
 from driver.claims.locks import ClaimLocks
-from driver.claims.model import ClaimReference, Unavailable
+from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord
 from driver.interfaces.claim_mover import PACE, ClaimMover, InterfacePace, interfaces_of
 from driver.interfaces.journal import ClaimMove
@@ -51,6 +51,7 @@ class ClaimInterfaces(MovedInterfaces):
 
     ``kubelet_root``: has the kubelet's record of claims. ``reporter`` hears of interfaces before their guard lets
     containers start. The devices of lost interfaces are held in ``ledger``.
+    ``on_host_network``: which of the pods with these UIDs is known to use the node's network, empty for none.
     """
 
     def __init__(
@@ -62,11 +63,13 @@ class ClaimInterfaces(MovedInterfaces):
         events: EventSink,
         reporter: InterfaceReporter,
         clocks: Clocks,
+        on_host_network: Callable[[Collection[str]], str] = lambda _: "",
         links: PodLinks | None = None,
         observer: InterfaceObserver | None = None,
         pace: InterfacePace = PACE,
     ) -> None:
         self._kubelet_root = kubelet_root
+        self._on_host_network = on_host_network
         self._pace = pace
         self._monotonic = clocks.monotonic
         self._mover = ClaimMover(
@@ -90,6 +93,12 @@ class ClaimInterfaces(MovedInterfaces):
         self._woken = asyncio.Event()
         self._locks = ClaimLocks()
         self._tasks = LastingTasks()
+
+    def check(self, record: ClaimRecord) -> None:
+        """See ``MovedInterfaces``. A pod that is not known yet is judged when its sandbox starts."""
+        pod = self._on_host_network(record.users) if interfaces_of(record) else ""
+        if pod:
+            raise ClaimError(_on_host_network(pod, record))
 
     def expect(self, record: ClaimRecord) -> None:
         """Move the interfaces of this prepared claim, if it has any, when its pod's sandbox starts."""
@@ -230,7 +239,7 @@ class ClaimInterfaces(MovedInterfaces):
     def _begin(self, sandbox: Sandbox, records: Sequence[ClaimRecord]) -> dict[str, asyncio.Task[None]]:
         """Begin to move the interfaces of these claims; the tasks by the claim's UID. Raises SandboxRefused."""
         if records and (sandbox.host_network or not sandbox.netns):
-            raise SandboxRefused(_on_host_network(sandbox, records[0]))
+            raise SandboxRefused(_on_host_network(sandbox.pod, records[0]))
         return {
             record.claim.uid: self._tasks.begin(
                 self._attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}"
@@ -407,9 +416,9 @@ def _of_pod(records: Iterable[ClaimRecord], sandbox: Sandbox, pods: Mapping[str,
     return [each for each in records if sandbox.uid in each.users or sandbox.uid in pods.get(each.claim.uid, ())]
 
 
-def _on_host_network(sandbox: Sandbox, record: ClaimRecord) -> str:
+def _on_host_network(pod: str, record: ClaimRecord) -> str:
     return (
-        f"pod {sandbox.pod} uses the node's network (hostNetwork: true), but the network interface of device "
+        f"pod {pod} uses the node's network (hostNetwork: true), but the network interface of device "
         f"{interfaces_of(record)[0].device} of claim {record.claim} moves into the pod's own; set hostNetwork to "
         "false, or claim a NIC of a resource without moveInterface"
     )

@@ -106,6 +106,10 @@ class NodeClaims:
         """The kubelet's UID of a pod by its ``namespace/name``, empty if it is unknown."""
         return self._pods.uid_of(name)
 
+    def on_host_network(self, uids: Collection[str]) -> str:
+        """``namespace/name`` of a pod among these that is known to use the node's network; empty if none is."""
+        return next((str(pod) for pod in self._pods.pods if pod.host_network and pod.uid in uids), "")
+
     @property
     def pods(self) -> tuple[NodePod, ...]:
         """The node's pods that have not ended."""

@@ -50,7 +50,7 @@ FIELDS: Fields = {
         **dict.fromkeys(("name", "namespace", "uid", "resourceVersion", "deletionTimestamp"), True),
         "annotations": {_MIRROR: True},
     },
-    "spec": {"resourceClaims": _CLAIM_NAME},
+    "spec": {"resourceClaims": _CLAIM_NAME, "hostNetwork": True},
     "status": {
         "phase": True,
         "startTime": True,
@@ -71,7 +71,7 @@ class NodePod(Value):
     pod); else empty. ``over``: it has ended, and none of its containers runs. ``claims``: names of ResourceClaims, in
     its namespace, a bounded number; none while only its author says that it belongs here. ``unlisted``: how many are
     left out. ``extended``: the claim that the scheduler made for its extended resources, or empty. ``ending``: it is
-    being deleted.
+    being deleted. ``host_network``: it has no network namespace of its own.
     """
 
     uid: str
@@ -83,6 +83,7 @@ class NodePod(Value):
     unlisted: int = 0
     extended: str = ""
     ending: bool = False
+    host_network: bool = False
 
     def __str__(self) -> str:
         return f"{self.namespace}/{self.name}"
@@ -110,7 +111,10 @@ def stripped(body: JsonObject) -> JsonObject:
     extended = _extended(status, claims)
     if extended:
         state["extendedResourceClaimStatus"] = {"resourceClaimName": extended}
-    return {"metadata": kept, "spec": {"resourceClaims": named}, "status": {**state, _UNLISTED: unlisted}}
+    spec: JsonObject = {"resourceClaims": named}
+    if object_at(body, "spec").get("hostNetwork") is True:
+        spec["hostNetwork"] = True
+    return {"metadata": kept, "spec": spec, "status": {**state, _UNLISTED: unlisted}}
 
 
 def pod_of(body: JsonObject) -> NodePod:
@@ -128,6 +132,7 @@ def pod_of(body: JsonObject) -> NodePod:
         unlisted,
         _extended(status, claims),
         bool(text_at(metadata, "deletionTimestamp")),
+        object_at(body, "spec").get("hostNetwork") is True,
     )
 
 

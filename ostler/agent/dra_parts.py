@@ -110,6 +110,7 @@ class DraParts:
         )
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.metadata = MetadataFiles(settings.dra.plugins_dir / driver, settings.cdi.directory, driver)
+        self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
         self.interfaces = PodInterfaces(
             settings,
             edges,
@@ -117,10 +118,10 @@ class DraParts:
             ledger=books.ledger,
             reporter=InterfaceReports(self.metadata, self.status, events=events, observer=self.metrics.claims),
             observer=self.metrics.interfaces,
+            on_host_network=self.node_claims.on_host_network,
             links=links,
         )
         self.claims = self._claim_service()
-        self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
         self.evictions = PodEvictions(self.api, events=events, clocks=edges)
         self.doors = NodeDoorsKeeper(
             self.api,

@@ -11,7 +11,7 @@ slices wait for the runtime instead, as they wait for other answers. Prepared cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +67,7 @@ class PodInterfaces:
         ledger: Ledger,
         reporter: InterfaceReporter,
         observer: InterfaceObserver,
+        on_host_network: Callable[[Collection[str]], str] = lambda _: "",
         links: PodLinks | None = None,
         make_mover: Callable[[], InterfaceMover] = kernel_mover,
         patience: float = PATIENCE,
@@ -88,6 +89,7 @@ class PodInterfaces:
             events=events,
             reporter=reporter,
             clocks=edges,
+            on_host_network=on_host_network,
             observer=observer,
             links=links,
         )

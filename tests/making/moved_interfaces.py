@@ -135,6 +135,8 @@ class InterfaceNode:
         self.followed: dict[str, Path] = {}
         """By device, the namespace in which the link of its interface is followed."""
         self.pace = PACE
+        self.on_host_network: dict[str, str] = {}
+        """Names of pods that are known to use the node's network, by UID."""
         self.interfaces: ClaimInterfaces
 
     async def agent(self, steps: Any = None, dying: Any = None) -> ClaimService:
@@ -149,6 +151,9 @@ class InterfaceNode:
             reporter=self,
             links=self,
             clocks=SYSTEM,
+            on_host_network=lambda uids: next(
+                (self.on_host_network[each] for each in uids & self.on_host_network.keys()), ""
+            ),
             pace=self.pace,
         )
         return await self.node.started(interfaces=self.interfaces, ledger=ledger, steps=dying)

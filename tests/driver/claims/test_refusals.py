@@ -6,11 +6,16 @@ import pytest
 
 from driver.claims.interfaces import ClaimObserver
 from driver.claims.model import ClaimError, ClaimReference, SharingNotDone, Unavailable
+from driver.devices.partitions import partitioned
+from driver.devices.view import door_offer, view_of
 from driver.names import Peer
 from node.health.state import HealthState
+from node.inventory.model import Snapshot
+from node.ledger.offer_context import OfferContext
 from node.offer import Cause
+from node.rules import Doors, Rule
 from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, opaque, reference, result
-from tests.making.devices import gpu
+from tests.making.devices import gpu, nic
 from tests.making.offered_devices import ill
 
 REPLACED = (
@@ -241,3 +246,18 @@ async def test_outcomes_are_counted(node: Node) -> None:
         ("prepare", "ok"),
         ("collect", "1"),
     ]
+
+
+async def test_a_nic_whose_interface_cannot_move_is_refused_with_the_reason(node: Node) -> None:
+    rules = (Rule("example.com/nic", door=Doors.DRA, moves_interface=True),)
+    parted = partitioned(Snapshot(devices=(nic(1),)), rules)
+    stuck = OfferContext(unmovable="/var/run/nri/nri.sock does not exist; 'ostler doctor' says how to switch NRI on")
+    node.reader.put(claim(1, result(nic(1).name)))
+    service = await node.started()
+    service.apply(view_of(parted, door_offer(parted, rules, stuck), stuck, rules))
+    with pytest.raises(ClaimError) as refused:
+        await service.prepare(reference())
+    assert str(refused.value).endswith(
+        f"device {nic(1).name} is not offered on this node: its network interface cannot move into pods: "
+        "/var/run/nri/nri.sock does not exist; 'ostler doctor' says how to switch NRI on"
+    )

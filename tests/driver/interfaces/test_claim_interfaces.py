@@ -181,6 +181,22 @@ async def test_a_pod_on_the_nodes_network_is_refused(place: InterfaceNode) -> No
     )
 
 
+async def test_a_pod_that_is_known_to_be_on_the_nodes_network_is_refused_when_its_claim_is_prepared(
+    place: InterfaceNode,
+) -> None:
+    place.put(1, NIC1)
+    place.on_host_network["pod-1"] = "default/pod-1"
+    service = await place.agent()
+    with pytest.raises(ClaimError) as refused:
+        await service.prepare(reference())
+    assert str(refused.value) == (
+        "pod default/pod-1 uses the node's network (hostNetwork: true), but the network interface of device "
+        f"{NIC1} of claim default/claim-1 moves into the pod's own; set hostNetwork to false, or claim a NIC of a "
+        "resource without moveInterface"
+    )
+    assert service.ledger.all == ()
+
+
 async def test_a_claim_for_several_pods_is_refused_when_it_is_prepared(place: InterfaceNode) -> None:
     place.put(1, NIC1, users=("pod-1", "pod-2"))
     service = await place.agent()

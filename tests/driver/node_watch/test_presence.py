@@ -331,3 +331,11 @@ def test_whoever_is_there_is_never_gone_and_whoever_is_not_is_in_the_end(steps: 
     there = {each.uid for each in server.pods.values() if not each.over}
     assert {each.uid for each in server.presence.pods} == there
     assert all(server.presence.gone(uid(n)) == (uid(n) not in there) for n in range(1, server.made + 1))
+
+
+def test_a_pod_on_the_nodes_network_is_known_as_such() -> None:
+    body: JsonObject = {"metadata": {"uid": uid(1), "name": "p1", "namespace": "team"}, "spec": {"hostNetwork": True}}
+    assert pod_of(body).host_network
+    assert pod_of(stripped(body)).host_network
+    assert not pod_of(stripped({**body, "spec": {"hostNetwork": False}})).host_network
+    assert not pod_of(stripped({**body, "spec": {}})).host_network
