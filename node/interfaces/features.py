@@ -70,12 +70,14 @@ def all_features(interface: str) -> tuple[tuple[str, bool], ...]:
     return tuple((name, each.requested) for name, each in _features(interface).items() if each.changeable)
 
 
-def check_features(interface: str, wanted: Iterable[tuple[str, bool]]) -> None:
+def check_features(interface: str, wanted: Sequence[tuple[str, bool]]) -> None:
     """Refuse what ``set_features`` would.
 
     Raises InterfaceError for a name that the kernel does not know or a feature that the device cannot change, OSError
     if the interface is gone.
     """
+    if not wanted:
+        return
     _resolved(interface, _features(interface), wanted)
 
 

@@ -12,7 +12,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from node.interfaces.model import InterfaceError
 
@@ -38,16 +37,19 @@ def own_sysctls(interface: str) -> tuple[tuple[str, str], ...]:
     found = []
     with _opened() as conf:
         for family in _FAMILIES:
-            usual, own = f"{conf}/{family}/conf/default", f"{conf}/{family}/conf/{interface}"
-            for name in _names(usual):
-                key, text = f"{family}/{name}", _read(f"{own}/{name}")
-                if text is None or key in _NOT_RESTORED:
-                    continue
-                if text == _read(f"{usual}/{name}") and key not in _NOT_BY_DEFAULT:
-                    continue
-                # Here and not before: most are alike, and a pod waits for this.
-                if Path(own, name).stat().st_mode & 0o200:
-                    found.append((key, text))
+            # Two hundred files, for which a pod waits: they are opened by name in their folder, not by their long path.
+            with _folder(f"{conf}/{family}/conf/default") as usual, _folder(f"{conf}/{family}/conf/{interface}") as own:
+                if usual is None or own is None:
+                    continue  # The kernel has no IPv6.
+                for name in os.listdir(usual):  # noqa: PTH208 - of a descriptor
+                    key, text = f"{family}/{name}", _read(name, own)
+                    if text is None or key in _NOT_RESTORED:
+                        continue
+                    if text == _read(name, usual) and key not in _NOT_BY_DEFAULT:
+                        continue
+                    # Here and not before: most are alike.
+                    if os.stat(name, dir_fd=own).st_mode & 0o200:
+                        found.append((key, text))
     return tuple(sorted(found))
 
 
@@ -115,17 +117,24 @@ def _path(conf: str, interface: str, key: str) -> str:
     return f"{conf}/{match[1]}/conf/{interface}/{match[2]}"
 
 
-def _names(folder: str) -> list[str]:
-    """The names in a folder; none without it (no IPv6)."""
+@contextmanager
+def _folder(path: str) -> Iterator[int | None]:
+    """A descriptor of the folder; None if there is none."""
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names are wanted, two hundred of them
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
-        return []
-
-
-def _read(path: str) -> str | None:
+        yield None
+        return
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: str, folder: int | None = None) -> str | None:
+    """The text of the file; None if it cannot be read. ``path`` is relative to ``folder``, if given."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
     except OSError:
         return None
     try:

@@ -350,10 +350,10 @@ def test_interfaces_are_found_by_their_alias_for_an_agent_without_journal(node: 
 def test_sysctls_are_set_where_proc_sys_is_read_only(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
-    def read_only(path: str | Path, flags: int, *more: int) -> int:
+    def read_only(path: str | Path, flags: int, *more: int, dir_fd: int | None = None) -> int:
         if str(path).startswith("/proc/sys/") and flags & os.O_WRONLY:
             raise OSError(errno.EROFS, "Read-only file system", path)
-        return opened(path, flags, *more)
+        return opened(path, flags, *more, dir_fd=dir_fd)
 
     monkeypatch.setattr("node.interfaces.sysctls.os.open", read_only)
     node.attach(node.interface(name="rail0", sysctls=(("ipv4/arp_announce", "2"), ("ipv6/accept_ra", "0"))))
