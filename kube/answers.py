@@ -24,7 +24,7 @@ from kube.errors import (
     Unreachable,
     refusal,
 )
-from kube.json_stream import DEPTH, Fields, Form, JsonStream, Piece
+from kube.json_stream import DEPTH, Fields, Form, JsonStream, Piece, SmallFirst
 
 Pairs = Callable[[list[tuple[str, Json]]], JsonObject]
 """Makes an object of its keys and values: an ``object_pairs_hook``."""
@@ -202,19 +202,23 @@ class ObjectReader:
         self._largest = largest
         self._pairs = pairs
         self._stream = JsonStream(Form.OBJECT, fields, most=largest)
+        self._small = SmallFirst(self._stream, largest)
         self._begin = b""
 
     def feed(self, data: bytes) -> None:
         """See ``Reader``; raises ``BadAnswer`` as soon as the answer is too large."""
         if len(self._begin) < _BEGINNING:
             self._begin += data[:_BEGINNING]
-        for _ in self._stream.feed(data):
+        for _ in self._small.feed(data):
             raise AssertionError("only a list has items")
         if self._stream.is_too_large:
             raise _bad(self._request, f"the answer has more than {self._largest} bytes")
 
     def result(self) -> JsonObject:
         """See ``Reader``."""
+        found: JsonObject | None = self._small.decoded(self._pairs)
+        if found is not None:
+            return found
         piece = self._stream.end()
         if not piece.size or not self._begin.strip():
             return {}

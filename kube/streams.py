@@ -14,9 +14,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from kube.answers import Request, Unread, decoded, glimpse, no_answer, unread_of
-from kube.bodies import JsonObject
+from kube.bodies import Json, JsonObject
 from kube.errors import BadAnswer, Closed, Unauthorized
-from kube.json_stream import WHOLE, Fields, Form, JsonStream
+from kube.json_stream import WHOLE, Fields, Form, JsonStream, SmallFirst
 from kube.wire import Wire
 
 _PIECE = 1 << 16
@@ -126,6 +126,9 @@ class Stream:
             raise self._bad(f"the stream ended within an object: {glimpse(line.begin)}")
 
     def _change(self, line: _Line) -> JsonObject | Unread:
+        body: Json = line.small.decoded()
+        if isinstance(body, dict):
+            return body
         piece = line.stream.end()
         body = decoded(piece.data) if piece.data else None
         if isinstance(body, dict):
@@ -151,6 +154,7 @@ class _Line:
 
     def __init__(self, fields: Fields, longest: int) -> None:
         self.stream = JsonStream(Form.CHANGE, fields, most=longest)
+        self.small = SmallFirst(self.stream, longest)
         self.begin = b""
         self.is_empty = True
 
@@ -158,5 +162,5 @@ class _Line:
         if len(self.begin) < _GLIMPSE:
             self.begin += data[:_GLIMPSE]
         self.is_empty = self.is_empty and not data.strip()
-        for _ in self.stream.feed(data):
+        for _ in self.small.feed(data):
             raise AssertionError("only a list has items")

@@ -63,6 +63,8 @@ class Publisher:
         self._mps: MpsService | None = None
         self._functions: VirtualFunctions | None = None
         self._specs: CdiDirectory | None = None
+        self._had_specs: bool | None = None
+        """Whether an earlier process wrote specs; asked once: holds change with every claim, and a disk may be slow."""
         self._snapshot: Snapshot | None = None
         self._rules_changed = False
         self._wanted = asyncio.Event()
@@ -188,8 +190,10 @@ class Publisher:
 
     async def _write_specs(self, offered: Offer, snapshot: Snapshot) -> str:
         """Write the wanted specs and remove the others; returns the fault. Off the loop: a disk may be slow."""
+        if self._had_specs is None:
+            self._had_specs = self._record.exists()
         uses_cdi = any(resource.rule.edits.uses_cdi for resource in offered.resources)
-        if not uses_cdi and self._specs is None and not self._record.exists():
+        if not uses_cdi and self._specs is None and not self._had_specs:
             return ""
         # Imported here: most nodes have no CDI specs of ours.
         from node.cdi.directory import CdiDirectory

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kube.json_stream import DEPTH, WHOLE, Fields, Form, JsonStream, Piece
+from kube.json_stream import DEPTH, SMALL, WHOLE, Fields, Form, JsonStream, Piece, SmallFirst
 
 MOST = 1 << 20
 ALL: Fields = {"*": True}
@@ -214,3 +214,68 @@ def test_a_change_is_known_by_its_type_and_object() -> None:
 
 
 METADATA_NAMES: Fields = {"name": True, "resourceVersion": True}
+
+
+PLAIN = st.sampled_from(["a", "b", "metadata", "object", "managedFields"])
+some_fields = st.recursive(
+    st.booleans(), lambda inner: st.dictionaries(PLAIN | st.just("*"), inner, max_size=3), max_leaves=6
+).filter(lambda made: isinstance(made, dict))
+plain_values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=3), max_leaves=12
+)
+
+
+def first(data: bytes, cuts: list[int], form: Form, fields: Fields, most: int = MOST) -> Any:
+    """What ``SmallFirst`` and its stream make of an object in these pieces."""
+    stream = JsonStream(form, fields, most=most)
+    small = SmallFirst(stream, most)
+    places = sorted({min(cut, len(data)) for cut in cuts})
+    for begin, end in zip([0, *places], [*places, len(data)], strict=True):
+        assert list(small.feed(data[begin:end])) == []
+    found = small.decoded()
+    return found if found is not None else stream.end()
+
+
+@given(
+    st.dictionaries(PLAIN, plain_values, max_size=4),
+    st.lists(st.integers(0, 200), max_size=4),
+    st.sampled_from([Form.OBJECT, Form.CHANGE]),
+    some_fields,
+)
+@settings(max_examples=80, deadline=None)
+def test_a_small_object_becomes_what_the_stream_makes_of_it(
+    body: dict[str, Any], cuts: list[int], form: Form, fields: Fields
+) -> None:
+    data = json.dumps(body).encode()
+    _, piece = read(data, cuts, form, fields)
+    assert first(data, cuts, form, fields) == json.loads(piece.data)
+
+
+@pytest.mark.parametrize("size", [SMALL // 4, 2 * SMALL])
+def test_an_object_that_is_not_small_is_left_to_the_stream(size: int) -> None:
+    data = json.dumps({"a": {"b": "x" * size, "c": 1}, "d": "y" * size}).encode()
+    kept = first(data, list(range(0, len(data), 1000)), Form.OBJECT, {"a": {"c": True}})
+    assert (json.loads(kept.data) if isinstance(kept, Piece) else kept) == {"a": {"c": 1}}
+    assert isinstance(kept, Piece) is (2 * size > SMALL)
+
+
+def test_a_small_object_that_is_too_large_for_its_reader_is_too_large() -> None:
+    kept = first(json.dumps({"a": "x" * 100}).encode(), [], Form.OBJECT, ALL, most=50)
+    assert isinstance(kept, Piece)
+    assert kept.is_too_large
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        (nested(DEPTH + 1), nested(DEPTH, "null")),
+        ('{"a":1,"dropped":[tru]}', '{"a":1}'),
+        ("[" * 20_000, ""),
+        ("", ""),
+        ("7", "7"),
+    ],
+)
+def test_what_the_decoder_refuses_or_what_is_deep_goes_through_the_stream(text: str, kept: str) -> None:
+    found = first(text.encode(), [5], Form.OBJECT, {"a": True})
+    assert isinstance(found, Piece)
+    assert found.data.decode() == kept

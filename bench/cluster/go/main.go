@@ -219,9 +219,11 @@ func run() error {
 	name := flag.String("name", "peer.bench.ostler.dev", "the driver's name")
 	node := flag.String("node", "", "the Node's name")
 	kubeconfig := flag.String("kubeconfig", "", "how the API server is reached")
-	count := flag.Int("devices", 64, "how many devices are published")
+	count := flag.Int("devices", 64, "how many devices are published; with none, no slice is")
 	nodes := flag.String("nodes", "", "device files of each device, joined by commas")
 	records := flag.String("records", "", "folder of the records")
+	plugins := flag.String("plugins", kubeletplugin.KubeletPluginsDir, "folder of the drivers' folders")
+	registry := flag.String("registry", kubeletplugin.KubeletRegistryDir, "the kubelet's folder of registrations")
 	cdi := flag.String("cdi", kubeletplugin.DefaultCDIDir, "folder of the CDI files")
 	flag.Parse()
 
@@ -239,7 +241,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	data := filepath.Join(kubeletplugin.KubeletPluginsDir, *name)
+	data := filepath.Join(*plugins, *name)
 	for _, folder := range []string{data, *records, *cdi} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
@@ -254,14 +256,17 @@ func run() error {
 	}
 	helper, err := kubeletplugin.Start(ctx, served,
 		kubeletplugin.DriverName(*name), kubeletplugin.NodeName(*node), kubeletplugin.KubeClient(client),
+		kubeletplugin.PluginDataDirectoryPath(data), kubeletplugin.RegistrarDirectoryPath(*registry),
 		kubeletplugin.HealthService(false))
 	if err != nil {
 		return err
 	}
-	pool := resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: devices(*count)}}}
-	published := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{*node: pool}}
-	if err := helper.PublishResources(ctx, published); err != nil {
-		return err
+	if *count > 0 {
+		pool := resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: devices(*count)}}}
+		published := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{*node: pool}}
+		if err := helper.PublishResources(ctx, published); err != nil {
+			return err
+		}
 	}
 	fmt.Printf("%s serving\n", time.Now().Format(time.RFC3339))
 	<-ctx.Done()
