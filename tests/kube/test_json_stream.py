@@ -217,9 +217,12 @@ METADATA_NAMES: Fields = {"name": True, "resourceVersion": True}
 
 
 PLAIN = st.sampled_from(["a", "b", "metadata", "object", "managedFields"])
-some_fields = st.recursive(
-    st.booleans(), lambda inner: st.dictionaries(PLAIN | st.just("*"), inner, max_size=3), max_leaves=6
-).filter(lambda made: isinstance(made, dict))
+names = PLAIN | st.just("*")
+some_fields = st.dictionaries(
+    names,
+    st.recursive(st.booleans(), lambda inner: st.dictionaries(names, inner, max_size=3), max_leaves=3),
+    max_size=3,
+)
 plain_values = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(PLAIN, inner, max_size=3), max_leaves=12
 )
