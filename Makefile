@@ -17,6 +17,7 @@
 #   make sharing-bench        shares and partitions beside whole GPUs; QUICK=1 for its short form
 #   make dra-bench            claims and slices against a real API server; QUICK=1 for the short form
 #   make cluster-bench        pods' start times with and without devices
+#   make scale-bench          what a thousand agents ask of an API server; ARGS='--nodes 200' or QUICK=1 for fewer
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
 #   make judge-slices         generated lives of ResourceSlices against Kubernetes' own controller; COUNT=300 SEED=7
 #   make judge-pools          generated pools, classes and claims, converted, against the allocator; COUNT=5000 SEED=7
@@ -48,7 +49,7 @@ COUNT ?= 5000
 SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench sharing-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench judge judge-slices judge-pools judge-cells soak protos install uninstall lock clean
+.PHONY: help setup system tools sandbox test check docs image base-digest chart sbom audit bench figures health-bench doors-bench sharing-bench cluster-system cluster cluster-down cluster-test cluster-test-all dra-bench cluster-bench scale-bench judge judge-slices judge-pools judge-cells soak protos install uninstall lock clean
 
 help:
 	@sed -n '/^$$/q; s/^# \{0,1\}//p' Makefile
@@ -206,6 +207,9 @@ dra-bench: cluster-system
 
 cluster-bench: cluster-system
 	$(BIN)/python -m bench.cluster $(if $(QUICK),--quick) $(ARGS)
+
+scale-bench: cluster-system
+	$(BIN)/python -m bench.scale $(if $(QUICK),--quick) $(ARGS)
 
 judge: setup
 	@$(BIN)/python -m tests.judge.fuzz allocate --seed $(SEED) --count $(COUNT)

@@ -19,6 +19,7 @@ from bench.dra.figures import DRA_FIGURES
 from bench.figures import FIGURES, Figure, checked, results
 from bench.health.figures import HEALTH_FIGURES
 from bench.results import MEASURED, RESULTS, Benchmark, read, short_figures
+from bench.scale.figures import SCALE_FIGURES
 from bench.sharing.figures import SHARING_FIGURES
 
 PROMISED: Mapping[Benchmark, Sequence[Figure]] = {
@@ -28,6 +29,7 @@ PROMISED: Mapping[Benchmark, Sequence[Figure]] = {
     Benchmark.HEALTH: HEALTH_FIGURES,
     Benchmark.DOORS: DOORS_FIGURES,
     Benchmark.SHARING: SHARING_FIGURES,
+    Benchmark.SCALE: SCALE_FIGURES,
 }
 PARTLY = {Benchmark.DOORS}
 """Benchmarks whose parts are measured alone: what was not measured keeps its committed figure."""

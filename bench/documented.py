@@ -12,6 +12,7 @@ from bench.dra.figures import DRA_FIGURES
 from bench.figures import FIGURES, Figure
 from bench.health.figures import HEALTH_FIGURES
 from bench.results import HEADINGS, RESULTS, markdown
+from bench.scale.figures import SCALE_FIGURES
 from bench.sharing.figures import SHARING_FIGURES
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "performance.md"
@@ -22,6 +23,7 @@ TABLES: tuple[Sequence[Figure], ...] = (
     HEALTH_FIGURES,
     DOORS_FIGURES,
     CLUSTER_FIGURES,
+    SCALE_FIGURES,
 )
 _HEAD = f"| {' | '.join(HEADINGS)} |\n"
 

@@ -23,8 +23,9 @@ from pathlib import Path
 from bench.cluster.figures import PREFIX
 from bench.doors.figures import PREFIX as DOORS
 from bench.dra.figures import NAMES
-from bench.figures import FIGURES, Figure, checked, results
+from bench.figures import FIGURES, FLOOR, Figure, checked, results
 from bench.health.figures import PREFIX as HEALTH
+from bench.scale.figures import PREFIX as SCALE
 from bench.sharing.figures import PREFIX as SHARING
 
 RESULTS = Path(__file__).parent / "results.json"
@@ -43,6 +44,7 @@ class Benchmark(Enum):
     HEALTH = "bench.health"
     DOORS = "bench.doors"
     SHARING = "bench.sharing"
+    SCALE = "bench.scale"
 
     @classmethod
     def of(cls, name: str) -> Benchmark:
@@ -55,6 +57,8 @@ class Benchmark(Enum):
             return cls.DOORS
         if name.startswith(SHARING):
             return cls.SHARING
+        if name.removeprefix(FLOOR).startswith(SCALE):
+            return cls.SCALE
         return cls.CLUSTER if name.startswith(PREFIX) else cls.AGENT
 
     @property

@@ -18,6 +18,8 @@ from kube.bodies import JsonObject, whole
 from kube.errors import BadAnswer, Gone
 from kube.json_stream import WHOLE, Fields
 
+INITIAL_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that ends the list with which a watch begins."""
 PAGE = 500
 """Objects in a page."""
 _ROOMY = 16 << 20
@@ -126,11 +128,24 @@ class Collection:
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
         """See ``CollectionSource``."""
         asked = {**self._query, **query}
-        return self._client.stream(self._path, asked, read_timeout=read_timeout, whole=whole, fields=self._fields)
+        fields = with_initial_end(self._fields)
+        return self._client.stream(self._path, asked, read_timeout=read_timeout, whole=whole, fields=fields)
 
     def read(self, body: JsonObject) -> JsonObject:
         """See ``CollectionSource``."""
         return self._read(body)
+
+
+def with_initial_end(fields: Fields) -> Fields:
+    """The fields with the annotation ``INITIAL_END``, for a watch."""
+    metadata = fields.get("metadata", fields.get("*", False))
+    if isinstance(metadata, bool):
+        metadata = {"*": metadata}
+    annotations = metadata.get("annotations", metadata.get("*", False))
+    if annotations is True:
+        return fields
+    kept = annotations if isinstance(annotations, Mapping) else {}
+    return {**fields, "metadata": {**metadata, "annotations": {**kept, INITIAL_END: True}}}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ A watch that lived for a while and ended is normal, and the reflector begins ano
 counts as a failure, whatever the server said, even a stream that it opened and closed in good order: so no answer, and
 no combination of answers, makes the reflector ask faster than the policy's waits (``WatchPace``, which is pure).
 
+A server that restarts ends the watches of all nodes at the same moment. The reflectors of agents come back at different
+times (``Herd``): soon after a watch broke, in case only this connection did, and after that anywhere in half a minute.
+
 An object that cannot be read (``kube.answers.Unread``) ends neither list nor watch. If it is in a list, new or deleted,
 the handler gets its metadata alone, so that it does not look gone; a change of it is skipped.
 """
@@ -27,12 +30,15 @@ from typing import Protocol
 from kube.answers import Unread
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, object_at, one_line, text_at
-from kube.collection import PAGE, CollectionSource, Events, read_whole
+from kube.collection import INITIAL_END, PAGE, CollectionSource, Events, read_whole
 from kube.errors import (
     BadAnswer,
+    BadRequest,
     Closed,
     Gone,
+    Invalid,
     KubeError,
+    NotFound,
     RequestError,
     ServerFault,
     TooManyRequests,
@@ -48,6 +54,8 @@ _WARNED = 20
 """Most unreadable objects that the log names; more have the same cause."""
 _PATIENCE = 3
 """Watches in a row that the server refuses or ends at once before the reflector asks for a list again."""
+_EARLY = 2.0
+"""Seconds by which a watch may end before its time without a reason that other nodes have as well."""
 _SILENCE = 150.0
 """Seconds of silence after which the reflector lists again; servers send a bookmark each minute.
 
@@ -73,16 +81,42 @@ class Handler(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Herd:
+    """How the reflectors of many nodes come back after the server has ended their watches before their time.
+
+    ``soon``: the first attempt comes within so many seconds; ``spread``: after one that found no server, the next comes
+    within so many.
+    """
+
+    soon: float
+    spread: float
+
+
+AGENTS = Herd(soon=5.0, spread=45.0)
+"""Of the agents of a cluster: nine of ten come back over half a minute, and the last one within a minute.
+
+Meanwhile an agent does not learn of new pods and of changes of its slices. It reads claims that the kubelet asks for,
+and writes its slices, without its watches.
+"""
+ALONE = Herd(soon=0.0, spread=0.0)
+"""Of a reflector that few processes of a cluster have."""
+
+
+@dataclass(frozen=True, slots=True)
 class ReflectorLimits:
     """Limits in seconds. ``watch``: the server ends each watch after a random time between these two.
 
     ``slack``: how much later the reflector ends it itself. ``settled``: a watch that lived this long has worked.
+    ``herd``: how many others lose their watches at the same moment. ``streams_lists``: have a watch begin with the
+    list, which saves a request.
     """
 
     watch: tuple[float, float] = (300.0, 600.0)
     slack: float = 15.0
     settled: float = 5.0
     page_size: int = PAGE
+    herd: Herd = ALONE
+    streams_lists: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,13 +169,16 @@ class Reflector:
         self._handler = handler
         self._random = random
         self._limits = limits
+        self._streams_lists = limits.streams_lists
         self._on_failure = on_failure
-        self._pace = WatchPace(policy, random, limits.settled)
+        self._pace = WatchPace(policy, random, limits.settled, limits.herd)
         self._stopped = threading.Event()
         # Reentrant: a handler may stop its reflector.
         self._delivering = threading.RLock()
         self._stream: Events | None = None
         self._watch_began: float | None = None
+        self._lasts = 0
+        """Seconds for which the last watch was asked to last."""
         self._heard = False
         self._version = ""
         self._lists = self._watches = self._events = self._failures = 0
@@ -192,7 +229,7 @@ class Reflector:
                 fault = error
             lived = 0.0 if self._watch_began is None else time.monotonic() - self._watch_began
             self._watch_began = None
-            following = self._pace.after(fault, lived, heard=self._heard)
+            following = self._pace.after(fault, lived, heard=self._heard, early=lived < self._lasts - _EARLY)
             if following.list_first:
                 self._version = ""
             self._report(fault, following)
@@ -201,17 +238,33 @@ class Reflector:
 
     def _turn(self) -> None:
         """Do one list, if needed, and one watch, to its end."""
+        if not self._version and self._streams_lists:
+            try:
+                self._watch()
+            except (BadRequest, Invalid, NotFound):
+                # The server's feature gate WatchList is off, or it serves another version by now.
+                self._streams_lists = False
+            else:
+                return
         if not self._version:
             self._list()
+        self._watch()
+
+    def _watch(self) -> None:
+        """Do one watch, which begins with the list if there is no version to begin from."""
         low, high = self._limits.watch
         seconds = low + (high - low) * self._random()
         self._watches += 1
+        self._lasts = max(1, int(seconds))
         query = {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._version,
-            "timeoutSeconds": str(max(1, int(seconds))),
+            "timeoutSeconds": str(self._lasts),
         }
+        lists = not self._version
+        if lists:
+            query |= {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         most = seconds + self._limits.slack
         with self._source.watch(query, read_timeout=most, whole=most) as stream:
             self._stream = stream
@@ -219,6 +272,8 @@ class Reflector:
                 if self._stopped.is_set():
                     raise _Stopped
                 stream.open()
+                if lists:
+                    self._take_list(stream)
                 self._watch_began = time.monotonic()
                 self._heard = False
                 self._failing = ""
@@ -233,12 +288,41 @@ class Reflector:
         self._lists += 1
         listing = read_whole(self._source, self._limits.page_size)
         if not listing.resource_version:
-            raise BadAnswer("GET", self._source.path, 200, "", "the list has no resourceVersion, so it has no watch")
+            raise self._bad("the list has no resourceVersion, so it has no watch")
         self._warn(listing.unread)
         known = (*listing.objects, *(self._source.read({"metadata": each.metadata}) for each in listing.unread))
+        self._replace(known, listing.resource_version)
+
+    def _take_list(self, stream: Events) -> None:
+        """Take the list with which a watch begins; a bookmark of its own ends it."""
+        self._lists += 1
+        known: dict[tuple[str, str], JsonObject] = {}
+        for event in stream:
+            if isinstance(event, Unread):
+                self._warn((event,))
+                change, body = event.change, object_at({"metadata": event.metadata})
+            else:
+                change, body = text_at(event, "type"), object_at(event, "object")
+            if change == "ERROR":
+                raise self._error(body)
+            if change == "BOOKMARK":
+                if text_at(body, "metadata", "annotations", INITIAL_END) != "true":
+                    self._streams_lists = False
+                    raise self._bad("the watch does not begin with the list that was asked for")
+                self._replace(tuple(known.values()), text_at(body, "metadata", "resourceVersion"))
+                return
+            key = text_at(body, "metadata", "namespace"), text_at(body, "metadata", "name")
+            if change == "DELETED":
+                known.pop(key, None)
+            else:
+                known[key] = self._source.read(body)
+        if not self._stopped.is_set():
+            raise self._bad("the watch ended before its list did")
+
+    def _replace(self, known: Sequence[JsonObject], version: str) -> None:
         with self._delivery():
-            self._handler.replaced(known, listing.resource_version)
-        self._version = listing.resource_version
+            self._handler.replaced(known, version)
+        self._version = version
         self.synced.set()
 
     def _take(self, event: JsonObject | Unread) -> None:
@@ -253,9 +337,7 @@ class Reflector:
         version = text_at(body, "metadata", "resourceVersion")
         if kind not in ("ADDED", "MODIFIED", "DELETED", "BOOKMARK") or not version:
             word = one_line(str(kind), 32)
-            raise BadAnswer(
-                "GET", self._source.path, 200, "", f"the watch sent an event of unknown form, type {word!r}"
-            )
+            raise self._bad(f"the watch sent an event of unknown form, type {word!r}")
         if kind == "BOOKMARK":
             with self._delivery():
                 self._handler.bookmark(version)
@@ -275,6 +357,9 @@ class Reflector:
             if text not in self._unread and len(self._unread) < _WARNED:
                 self._unread.add(text)
                 log.warning("an object cannot be read", extra={"list": self._source.path, "object": text})
+
+    def _bad(self, problem: str) -> BadAnswer:
+        return BadAnswer("GET", self._source.path, 200, "", problem)
 
     def _error(self, status: JsonObject) -> RequestError:
         code, after = status.get("code"), object_at(status, "details").get("retryAfterSeconds")
@@ -302,7 +387,7 @@ class Reflector:
             self._logged = ""
             return
         self._failures += 1
-        text = f"GET {self._source.path}: the server ended the watch at once" if fault is None else str(fault)
+        text = f"GET {self._source.path}: the server ended the watch before its time" if fault is None else str(fault)
         self._failing = text
         if text != self._logged:
             self._logged = text
@@ -334,32 +419,39 @@ class NextRequest:
 class WatchPace:
     """Decides how fast to continue. ``settled``: seconds after which a watch counts as one that worked."""
 
-    def __init__(self, policy: BackoffPolicy, random: Callable[[], float], settled: float) -> None:
+    def __init__(self, policy: BackoffPolicy, random: Callable[[], float], settled: float, herd: Herd = ALONE) -> None:
         self._backoff = Backoff(policy, random)
+        self._random = random
         self._settled = settled
+        self._herd = herd
         self._failures = 0
         self._may_list_at_once = True
+        self._has_worked = False
+        """Whether there ever was a watch; agents that start come at different times anyway."""
 
-    def after(self, fault: Exception | None, lived: float, *, heard: bool = True) -> NextRequest:
+    def after(self, fault: Exception | None, lived: float, *, heard: bool = True, early: bool = False) -> NextRequest:
         """Decide what follows a turn that ended by ``fault``, None if it ended properly.
 
-        Its watch lived for ``lived`` seconds; ``heard``: it delivered changes or bookmarks.
+        Its watch lived for ``lived`` seconds; ``heard``: it delivered changes or bookmarks. ``early``: the server ended
+        it before the time for which it was asked.
         """
         worked = lived >= self._settled
         if worked:
             self._backoff.reset()
             self._failures = 0
-            self._may_list_at_once = True
+            self._may_list_at_once = self._has_worked = True
             if fault is None or isinstance(fault, Unreachable):
-                return NextRequest(0.0, list_first=lived >= _SILENCE and not heard)
+                wait = self._herd.soon * self._random() if early else 0.0
+                return NextRequest(wait, list_first=lived >= _SILENCE and not heard)
         if is_too_old(fault) and self._may_list_at_once:
             self._may_list_at_once = False
             return NextRequest(0.0, list_first=True)
         self._failures += 1
         wait = self._backoff.delay(fault.retry_after if isinstance(fault, RequestError) else None)
         if isinstance(fault, (Unreachable, TooManyRequests)):
-            # An outage of all nodes at once must not end in a list by all of them.
-            return NextRequest(wait, list_first=False)
+            # An outage of all nodes at once must not end in a list by all of them, nor in a watch at the same moment.
+            spread = self._herd.spread * self._random() if self._has_worked else 0.0
+            return NextRequest(max(wait, spread), list_first=False)
         if fault is None or (isinstance(fault, ServerFault) and not is_too_old(fault)):
             return NextRequest(wait, list_first=self._failures >= _PATIENCE)
         return NextRequest(wait, list_first=True)

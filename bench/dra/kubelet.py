@@ -113,7 +113,8 @@ class DraKubelet:
         with contextlib.suppress(grpc.aio.AioRpcError):
             async with grpc.aio.insecure_channel(f"unix:{path}", options=LOCAL) as registration:
                 stub = api_pb2_grpc.RegistrationStub(registration)
-                info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=WITHIN)
+                # A socket appears a moment before its driver listens.
+                info = await stub.GetInfo(api_pb2.InfoRequest(), timeout=WITHIN, wait_for_ready=True)
                 if info.type != "DRAPlugin" or REGISTERS not in info.supported_versions:
                     return
                 channel = grpc.aio.insecure_channel(f"unix:{info.endpoint}", options=LOCAL)

@@ -92,7 +92,7 @@ class Following(Generic[T]):
         """Follow until cancelled."""
         source = await self._agreed()
         # Not at the agent's start, when the kubelet comes first.
-        from kube.reflector import Reflector, ReflectorLimits
+        from kube.reflector import AGENTS, Reflector, ReflectorLimits
 
         self._loop = asyncio.get_running_loop()
         reflector = self._reflector = Reflector(
@@ -100,7 +100,7 @@ class Following(Generic[T]):
             self,
             random=self._random,
             policy=self._policy,
-            limits=ReflectorLimits(page_size=PAGE),
+            limits=ReflectorLimits(page_size=PAGE, herd=AGENTS, streams_lists=True),
             name=self._name,
         )
         reflector.start()

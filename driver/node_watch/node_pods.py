@@ -176,7 +176,7 @@ class NodePods:
     def source(self, api: ResourceApi) -> CollectionSource:
         """See ``Follower``; checks the Node first, because a wrong node name would follow other pods."""
         if self._check is not None:
-            self._check(api.node(self._node_name))
+            api.own_node(self._node_name, self._check)
         return self._of_node(api)
 
     def _of_node(self, api: ResourceApi) -> CollectionSource:

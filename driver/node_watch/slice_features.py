@@ -167,10 +167,15 @@ class SliceFeatures:
             return TaintSupport(Taints.UNKNOWN, f"cannot tell whether the API server keeps device taints: {error}")
 
     def _asked_in_thread(self, api: ResourceApi) -> TaintSupport | None:
-        server = f"{api.release() or 'of an unknown release'}, resource.k8s.io/{api.version()}"
+        release, version = api.release() or "of an unknown release", api.version()
+        server = f"{release}, resource.k8s.io/{version}"
         if server == self._asked_of and self.support.kept:
             return None
-        return asked(api, self._driver, self._node_name, server)
+        found = asked(api, self._driver, self._node_name, server)
+        if api.version() == version:
+            return found
+        # The version was an assumption, or has changed meanwhile.
+        return asked(api, self._driver, self._node_name, f"{release}, resource.k8s.io/{api.version()}")
 
 
 class DryRunApi(Protocol):

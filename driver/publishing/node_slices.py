@@ -9,13 +9,15 @@ A module of its own, because it is loaded after registration: it imports the ref
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from driver.node_watch.following import NodeCheck
 from driver.publishing.publication import ErrorHandler
 from driver.slices.controller import Controller
 from driver.slices.model import node_owner
 from driver.slices.options import NodeReader, Options, SliceApi, Watching
 from kube.bodies import JsonObject
-from kube.reflector import Handler, Reflector
+from kube.reflector import AGENTS, Handler, Reflector, ReflectorLimits
 from node.clocks import Clocks
 
 WATCHING = "watching slices"
@@ -61,22 +63,34 @@ class NodeController(Controller):
     def _reflected(self, client: SliceApi, selector: str, handler: Handler) -> Watching:
         source = client.slices({"fieldSelector": selector})
         self._reflector = Reflector(
-            source, handler, random=self._random, on_failure=self._tell_watch_fault, name="slices of the node"
+            source,
+            handler,
+            random=self._random,
+            limits=ReflectorLimits(herd=AGENTS, streams_lists=True),
+            on_failure=self._tell_watch_fault,
+            name="slices of the node",
         )
         return self._reflector
+
+
+class OwnNodeApi(SliceApi, Protocol):
+    """Slices, and the Node that other parts of the process prove to be this machine as well."""
+
+    def own_node(self, name: str, check: NodeCheck) -> JsonObject:
+        """The Node, which ``check`` accepts, now or a moment ago."""
 
 
 class OwnNode:
     """Reads one Node with ``api``; ``check`` raises ``KubeError`` if it is another machine's."""
 
-    def __init__(self, api: SliceApi, check: NodeCheck) -> None:
+    def __init__(self, api: OwnNodeApi, check: NodeCheck) -> None:
         self._api = api
         self._check = check
         self._proved: dict[str, JsonObject] = {}
 
     def prove(self, name: str) -> None:
         """Read and check the Node; raises what reading or ``check`` raises."""
-        self._proved[name] = self._read(name)
+        self._proved[name] = self._api.own_node(name, self._check)
 
     def node(self, name: str) -> JsonObject:
         """The Node, which is ours. The first call returns what was read for the proof."""

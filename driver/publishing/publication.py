@@ -1,8 +1,8 @@
 """The state of publishing: its status for people, which faults to report, and whether taints can be relied on.
 
 **Faults.** One event per outage, not one per attempt. A failed request is retried and then usually works, so it is
-reported only after ``PATIENCE``. Any other fault (a slice that breaks a rule, a field that the API server dropped,
-credentials that cannot be read) needs a person to act, and is reported at once.
+reported only after ``PATIENCE`` or ``AWAY_PATIENCE``. Any other fault (a slice that breaks a rule, a field that the API
+server dropped, credentials that cannot be read) needs a person to act, and is reported at once.
 
 **Taints.** A server without the feature gate for taints drops them silently. The agent asks once by a dry run, but a
 server can be upgraded or downgraded while it runs, and the servers of one cluster one after the other. So the stored
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kube.bodies import JsonObject
-from kube.errors import RequestError
+from kube.errors import RequestError, Unreachable
 from node.events import EventSink, EventType
 from node.values import Value, value
 
@@ -35,7 +35,13 @@ log = logging.getLogger("ostler.slices")
 FAILED = "SlicesNotPublished"
 WORKS_AGAIN = "SlicesPublished"
 PATIENCE = 10.0
-"""Seconds for which requests may fail before that is reported: a restart of the API server is shorter."""
+"""Seconds for which requests may fail before that is reported."""
+AWAY_PATIENCE = 60.0
+"""The same once the API server could not be reached.
+
+A restart of the server is shorter, and so is the time over which agents come back after it (``kube.reflector.Herd``):
+otherwise each of them would post an event to the server that has just come back.
+"""
 
 
 Layout = tuple[tuple[str, ...], ...]
@@ -108,6 +114,7 @@ class PublishingFaults:
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._since: float | None = None
+        self._patience = PATIENCE
         self._reported: set[str] = set()
         self.last = ""
         """The last fault in words, empty if there is none."""
@@ -118,6 +125,8 @@ class PublishingFaults:
         lasting = not isinstance(error, RequestError)
         with self._lock:
             self.last = text
+            if isinstance(error, Unreachable):
+                self._patience = AWAY_PATIENCE
             if self._since is None:
                 self._since = self._monotonic()
             due = lasting and text not in self._reported
@@ -138,10 +147,13 @@ class PublishingFaults:
         with self._lock:
             text, reported = self.last, bool(self._reported)
             if working:
-                self.last, self._since = "", None
+                self.last, self._since, self._patience = "", None, PATIENCE
                 self._reported.clear()
             due = (
-                not working and not reported and self._since is not None and self._since + PATIENCE <= self._monotonic()
+                not working
+                and not reported
+                and self._since is not None
+                and self._since + self._patience <= self._monotonic()
             )
             if due:
                 self._reported.add(text)

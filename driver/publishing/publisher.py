@@ -39,8 +39,8 @@ from node.rules import Door
 if TYPE_CHECKING:
     # At run time only the thread imports them, with the rules for objects that they need.
     from driver.node_watch.following import NodeCheck
+    from driver.publishing.node_slices import OwnNodeApi
     from driver.slices.model import PoolStatus
-    from driver.slices.options import SliceApi
 
 log = logging.getLogger("ostler.slices")
 
@@ -57,7 +57,7 @@ _COUNTERS = "DRAPartitionableDevices"
 
 
 def controller_maker(
-    make_api: Callable[[], SliceApi],
+    make_api: Callable[[], OwnNodeApi],
     driver_name: str,
     node_name: str,
     clocks: Clocks = SYSTEM,

@@ -9,7 +9,7 @@ safe for several threads; ``driver.resource_api.async_client`` is the side for t
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Protocol, TypeVar, cast
 
 from driver.resource_api.lists import GROUP, ResourceList, ServedVersion, converted
 from kube.bodies import JsonObject, path_of, text_at
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from kube.client import Client
 
 T = TypeVar("T")
+
+
+class NodeProofs(Protocol):
+    """Remembers for a moment that a Node is this machine."""
+
+    def node(self, prove: Callable[[], JsonObject]) -> JsonObject:
+        """The Node as proved a moment ago, or by ``prove`` now."""
+
 
 SLICES, CLAIMS = "resourceslices", "resourceclaims"
 _SLICE, _CLAIM = "ResourceSlice", "ResourceClaim"
@@ -52,9 +60,11 @@ class ResourceApi:
     ``ConfigurationError`` if there is no credential.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, *, assumed: str = "", proofs: NodeProofs | None = None) -> None:
+        """``assumed``: see ``ServedVersion``. ``proofs``: what ``own_node`` asks first; None if it always reads."""
         self._client = client
-        self._served = ServedVersion(client, client.server)
+        self._served = ServedVersion(client, client.server, assumed)
+        self._proofs = proofs
 
     @property
     def server(self) -> str:
@@ -185,6 +195,19 @@ class ResourceApi:
     def node(self, name: str) -> JsonObject:
         """A core/v1 Node; raises ``NotFound`` if there is none."""
         return self._client.get(path_of("api", "v1", "nodes", name))
+
+    def own_node(self, name: str, check: Callable[[JsonObject], None]) -> JsonObject:
+        """A Node that ``check`` accepts, which another part of the process may have read a moment ago.
+
+        ``check`` raises ``KubeError`` for the Node of another machine.
+        """
+
+        def proved() -> JsonObject:
+            node = self.node(name)
+            check(node)
+            return node
+
+        return proved() if self._proofs is None else self._proofs.node(proved)
 
     def close(self) -> None:
         """End pending requests, waits and watches."""

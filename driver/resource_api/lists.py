@@ -1,6 +1,7 @@
 """Collections of resource.k8s.io as they are listed and watched, in whichever version the server serves.
 
-The version is one decision for all callers and threads (``ServedVersion``), made by discovery when it is first needed.
+The version is one decision for all callers and threads (``ServedVersion``), made by discovery when it is first needed,
+or assumed until a server answers 404: the agents of a cluster that starts need not all begin with discovery.
 A caller that suspects the version is gone (an upgrade removed it) says which one it used: the first such caller has it
 discovered again, all others get the new one. Callers that arrive meanwhile wait for that discovery, and share its
 failure.
@@ -18,7 +19,7 @@ from typing import Final, cast
 
 from kube.answers import Page
 from kube.bodies import JsonObject, one_line, path_of
-from kube.collection import Events, Listing, ReadClient, read_whole
+from kube.collection import Events, Listing, ReadClient, read_whole, with_initial_end
 from kube.discovery import ObjectGetter, served
 from kube.errors import BadAnswer, Forbidden, NotFound, NotServed
 from kube.json_stream import WHOLE, Fields
@@ -73,9 +74,11 @@ class ResourceList:
 
     def watch(self, query: Mapping[str, str], *, read_timeout: float, whole: float) -> Events:
         """See ``Source``: in the version of the last list, to which the resource version belongs."""
-        path = self._at(self._version or self._served.version())
-        asked = {**self._query, **query}
-        return self._client.stream(path, asked, read_timeout=read_timeout, whole=whole, fields=self._fields)
+        self._version = self._version or self._served.version()
+        asked, fields = {**self._query, **query}, with_initial_end(self._fields)
+        return self._client.stream(
+            self._at(self._version), asked, read_timeout=read_timeout, whole=whole, fields=fields
+        )
 
     def read(self, body: JsonObject) -> JsonObject:
         """See ``Source``: as v1, with the kind and version that items of a list lack."""
@@ -117,13 +120,13 @@ FIX: Final = (
 
 
 class ServedVersion:
-    """The version in use; ``server``: its URL, for people."""
+    """The version in use; ``server``: its URL, for people. ``assumed``: until it seems to be gone; empty for none."""
 
-    def __init__(self, client: ObjectGetter, server: str) -> None:
+    def __init__(self, client: ObjectGetter, server: str, assumed: str = "") -> None:
         self._client = client
         self._server = server
         self._lock = threading.Lock()
-        self._version = ""
+        self._version = assumed
         self._look: Future[str] | None = None
 
     def version(self) -> str:

@@ -83,7 +83,8 @@ class PoolQueue:
         with self._changed:
             failures = self._failures.get(name, 0)
             self._failures[name] = failures + 1
-        wait = max(self._policy.delay(failures, self._random()), min(at_least, self._policy.longest))
+        # A server that asks many nodes for the same wait gets them back at different times.
+        wait = self._policy.delay(failures, self._random(), at_least or None)
         self.add_after(name, wait)
         return wait
 

@@ -15,11 +15,17 @@ from driver.slices.planning import PoolKnowledge, PoolPlan, plan, removal
 from driver.slices.store import SliceStore, StoredSlice
 from driver.slices.wanted import WantedPool, slice_faults
 from driver.slices.writing import PUBLISHING, SliceWriter
-from kube.errors import KubeError, RequestError
+from kube.errors import KubeError, RequestError, Unreachable
 from node.values import Record, Value, record, value
 from scheduling.api.validation.cause import StatusCause
 
 CHECKING = "checking a pool"
+SOON, SPREAD = 5.0, 30.0
+"""Within how many seconds a server that cannot be reached is tried again: for the first time, and after that.
+
+All nodes of a cluster lose it at the same moment, and when it is back, whoever has something to write comes at another
+time. Other failures are tried again sooner, because only one node has them.
+"""
 
 
 @value
@@ -42,6 +48,8 @@ class _Memory(Record):
     ours: frozenset[str] = frozenset()
     unfinished: int = 0
     uncertain: bool = False
+    is_away: bool = False
+    """The last attempt did not reach the server."""
     error: str = ""
 
 
@@ -53,6 +61,7 @@ class PoolSync:
         self._matching = options.matching
         self._handler = options.error_handler
         self._query = {"fieldSelector": selector}
+        self._random = options.clocks.random
         self._store = store
         self._writer = SliceWriter(
             options.client,
@@ -84,7 +93,7 @@ class PoolSync:
         try:
             if memory.uncertain or self._store.doubtful(name):
                 self._refresh()
-                memory.uncertain = False
+                memory.uncertain = memory.is_away = False
             if wanted is None or not wanted.asked.slices:
                 return self._remove(name)
             return self._publish(name, wanted)
@@ -92,6 +101,9 @@ class PoolSync:
             memory.uncertain = True
             self._tell(name, error, PUBLISHING)
             after = error.retry_after if isinstance(error, RequestError) else None
+            if isinstance(error, Unreachable):
+                after = (SPREAD if memory.is_away else SOON) * self._random()
+            memory.is_away = isinstance(error, Unreachable)
             return SyncOutcome(retry=True, retry_after=after or 0.0)
 
     def uncertain(self, name: str) -> bool:

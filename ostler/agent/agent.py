@@ -311,7 +311,7 @@ class Agent:
             await load("ostler.agent.node_events")
             from ostler.agent.node_events import node_events
 
-            self.node_events = node_events(self._settings, self._events)
+            self.node_events = node_events(self._settings, self._events, self._doors.proofs)
             if self.node_events is not None:
                 await self.node_events.run()
 

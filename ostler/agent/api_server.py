@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,6 +35,28 @@ CONNECT, WHOLE = 3.0, 10.0
 RETRY = (1.0, 60.0)
 """Seconds between attempts to find the API server and the Node: at first, and at most."""
 ETC = Path("/etc")
+NEWEST = "v1"
+"""The version of resource.k8s.io that is tried before the API server is asked which ones it serves."""
+PROVED = 5.0
+"""Seconds for which the other parts of the agent rely on the proof of one of them that the Node is this machine."""
+
+
+class RecentProofs:
+    """See ``driver.resource_api.client.NodeProofs``; for all parts of the process and their threads."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._node: JsonObject = {}
+        self._until = -math.inf
+
+    def node(self, prove: Callable[[], JsonObject]) -> JsonObject:
+        """See ``NodeProofs``; whoever comes meanwhile waits for the request under way."""
+        with self._lock:
+            if self._until <= self._monotonic():
+                self._node = prove()
+                self._until = self._monotonic() + PROVED
+            return self._node
 
 
 @value
@@ -72,14 +96,20 @@ def api_client(
 
 
 def resource_api(
-    settings: Settings, random: Callable[[], float], *, connections: int, pairs: Pairs | None = None
+    settings: Settings,
+    random: Callable[[], float],
+    *,
+    connections: int,
+    pairs: Pairs | None = None,
+    proofs: RecentProofs | None = None,
 ) -> ResourceApi:
-    """A client for pods and claims; see ``api_client``."""
+    """A client for pods and claims; see ``api_client`` and ``ResourceApi``."""
     from driver.resource_api.client import ResourceApi
 
     environment = ApiEnvironment(os.environ, random=random)
     purpose = "reading pods and claims from the API server"
-    return ResourceApi(api_client(settings, environment, purpose, connections=connections, pairs=pairs))
+    client = api_client(settings, environment, purpose, connections=connections, pairs=pairs)
+    return ResourceApi(client, assumed=NEWEST, proofs=proofs)
 
 
 def node_check(settings: Settings, etc: Path = ETC) -> NodeCheck | None:

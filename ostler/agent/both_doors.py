@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from node.events import EventBus
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from node.mps.reports import MpsMetrics
     from node.partitions import PartitionMaker
     from ostler.admin.holds import HoldsView
+    from ostler.agent.api_server import RecentProofs
     from ostler.agent.dra_service import DraService
     from ostler.agent.mig_layouts import MigLayouts
     from ostler.agent.pod_records import PodRecords
@@ -192,6 +194,13 @@ class BothDoors:
         """Note that the kubelet follows the lists of this instance."""
         if self._books is not None:
             self._books.changed_over()
+
+    @cached_property
+    def proofs(self) -> RecentProofs:
+        """The proof that the Node is this machine, for all parts that need it; loaded with the first of them."""
+        from ostler.agent.api_server import RecentProofs
+
+        return RecentProofs()
 
     def streams(self) -> tuple[Streams, ...]:
         """The doors that are open."""
@@ -345,6 +354,7 @@ class BothDoors:
             partitions=PartitionMaking(self._partition_maker(), services.inventory.rescan),
             sharing=sharing_tools(self._settings, self._sources, self._mps),
             links=services.health,
+            proofs=self.proofs,
         )
         self.dra = DraService(self._settings.dra.driver_name, parts, books)
         self.publisher.open_dra(self.dra)

@@ -35,7 +35,7 @@ from node.ledger.bookkeeping import Bookkeeping
 from node.opening import boot_id
 from node.partitions import PartitionMaker
 from node.values import Value, value
-from ostler.agent.api_server import node_check, resource_api
+from ostler.agent.api_server import RecentProofs, node_check, resource_api
 from ostler.agent.edges import Edges
 from ostler.agent.eventlog import FromThreads, call_on
 from ostler.agent.pod_interfaces import PodInterfaces, guard_folder
@@ -79,7 +79,8 @@ class DraParts:
     """Every part of the DRA door, complete but not running.
 
     ``is_alive``: whether the inventory still scans its devices. ``partitions``: how partitions of GPUs are made;
-    ``sharing``: how the GPUs of claims are shared; ``links``: follows the links of interfaces in pods. The parts
+    ``sharing``: how the GPUs of claims are shared; ``links``: follows the links of interfaces in pods.
+    ``proofs``: of the Node, by other parts of the process. The parts
     publish events on the bus of ``books``: ``OfferChanged``, ``PodsChanged``, ``ReservationsChanged``,
     ``RegistrationChanged``.
     """
@@ -95,13 +96,15 @@ class DraParts:
         partitions: PartitionMaking = NO_PARTITIONS,
         sharing: SharingTools = NO_SHARING,
         links: PodLinks | None = None,
+        proofs: RecentProofs | None = None,
     ) -> None:
         driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
         self._settings, self._edges, self._books, self._events = settings, edges, books, events
         self._check = check = node_check(settings)
         self.metrics = DraMetrics(books.observer, edges.clock)
         self.api = AsyncResourceApi(
-            lambda: resource_api(settings, edges.random, connections=CALLS + 2, pairs=pairs), threads=CALLS
+            lambda: resource_api(settings, edges.random, connections=CALLS + 2, pairs=pairs, proofs=proofs),
+            threads=CALLS,
         )
         self.shown = self._shown_before()
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)

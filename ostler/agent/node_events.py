@@ -14,18 +14,21 @@ import asyncio
 import logging
 import os
 import threading
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from node.events import Event, EventType
 from node.metrics import Counter
-from ostler.agent.api_server import ApiEnvironment, api_client, in_daemon_thread
+from ostler.agent.api_server import ApiEnvironment, RecentProofs, api_client, in_daemon_thread
 from ostler.agent.eventlog import EventLog, FromThreads
 from ostler.config.settings import EventsChoice, Settings
 
 if TYPE_CHECKING:
+    from kube.bodies import JsonObject
     from kube.client import Client
     from kube.errors import KubeError
     from kube.events import EventPoster
+    from kube.node_identity import Machine
 
 log = logging.getLogger("ostler.kubernetes")
 
@@ -59,10 +62,10 @@ def events_wanted(settings: Settings, environment: ApiEnvironment) -> bool:
     return runs_in_cluster(environment.variables, environment.account)
 
 
-def node_events(settings: Settings, events: EventLog) -> NodeEvents | None:
-    """The part that posts ``events``, None if none should be posted."""
+def node_events(settings: Settings, events: EventLog, proofs: RecentProofs | None = None) -> NodeEvents | None:
+    """The part that posts ``events``, None if none should be posted; ``proofs`` as for ``NodeEvents``."""
     environment = ApiEnvironment(os.environ)
-    return NodeEvents(settings, events, environment) if events_wanted(settings, environment) else None
+    return NodeEvents(settings, events, environment, proofs) if events_wanted(settings, environment) else None
 
 
 class NodeEventMetrics:
@@ -89,12 +92,22 @@ class NodeEventMetrics:
 
 
 class NodeEvents:
-    """Posts an ``EventLog``'s events until cancelled; made on the agent's loop if the settings want it."""
+    """Posts an ``EventLog``'s events until cancelled; made on the agent's loop if the settings want it.
 
-    def __init__(self, settings: Settings, events: EventLog, environment: ApiEnvironment) -> None:
+    ``proofs``: of the Node, by other parts of the process.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        events: EventLog,
+        environment: ApiEnvironment,
+        proofs: RecentProofs | None = None,
+    ) -> None:
         self._settings = settings
         self._events = events
         self._environment = environment
+        self._proofs = proofs or RecentProofs()
         self._closed = threading.Event()
         self._poster: EventPoster | None = None
         self._api: Client | None = None
@@ -164,8 +177,9 @@ class NodeEvents:
         backoff = Backoff(BackoffPolicy(*self._environment.retry), self._environment.random)
         while not self._closed.is_set():
             try:
+                # The poster repeats what fails, at its own pace.
                 purpose = "events are posted on the Node"
-                return api_client(self._settings, self._environment, purpose, limits=RequestLimits())
+                return api_client(self._settings, self._environment, purpose, limits=RequestLimits(attempts=1))
             except ConfigurationError as error:
                 self._wait_for(error)
                 self._closed.wait(backoff.delay())
@@ -181,10 +195,13 @@ class NodeEvents:
             if self._wait_for(error) and isinstance(error, NodeNotOurs):
                 FromThreads(self._events, loop).emit(EventType.WARNING, NOT_OURS, str(error))
 
+        def machine() -> Machine:
+            return read_machine(self._environment.etc, self._settings.roots.sys)
+
         node = await_node(
-            client,
+            _ProvedNode(client, self._settings.node_name, machine, self._proofs),
             self._settings.node_name,
-            lambda: read_machine(self._environment.etc, self._settings.roots.sys),
+            machine,
             backoff=Backoff(BackoffPolicy(*self._environment.retry), self._environment.random),
             closed=self._closed,
             on_failure=on_failure,
@@ -198,3 +215,24 @@ class NodeEvents:
         self._waiting_for = str(error)
         log.warning("events cannot be posted yet", extra={"error": str(error)})
         return True
+
+
+class _ProvedNode:
+    """A ``kube.discovery.ObjectGetter`` for the Node, which another part may have proved to be this machine."""
+
+    def __init__(self, client: Client, name: str, machine: Callable[[], Machine], proofs: RecentProofs) -> None:
+        self._client = client
+        self._name = name
+        self._machine = machine
+        self._proofs = proofs
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> JsonObject:
+        """Read the Node, unless that was done a moment ago."""
+        from kube.node_identity import check_node
+
+        def proved() -> JsonObject:
+            node = self._client.get(path, query)
+            check_node(node, self._name, self._machine())
+            return node
+
+        return self._proofs.node(proved)

@@ -214,7 +214,7 @@ class PodRecords:
     def source(self, api: ResourceApi) -> CollectionSource:
         """See ``Follower``."""
         if self._check is not None:
-            self._check(api.node(self._node_name))
+            api.own_node(self._node_name, self._check)
         return api.core("pods", {"fieldSelector": f"spec.nodeName={self._node_name}"}, stripped, FIELDS)
 
     def value_of(self, body: JsonObject) -> FollowedPod:

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.cluster.figures import CLUSTER_FIGURES
-from bench.doors.figures import DOORS_FIGURES
-from bench.dra.figures import DRA_FIGURES, NAMES
+from bench.adopting import PROMISED
+from bench.dra.figures import NAMES
 from bench.figures import FIGURES, FLOOR
-from bench.health.figures import HEALTH_FIGURES
 from bench.results import Benchmark, write
-from bench.sharing.figures import SHARING_FIGURES
 
 
 @pytest.mark.parametrize(
@@ -27,6 +24,8 @@ from bench.sharing.figures import SHARING_FIGURES
         ("health_to_list_s", Benchmark.HEALTH),
         ("doors_storm_doubles", Benchmark.DOORS),
         ("sharing_allocate_whole_p50_s", Benchmark.SHARING),
+        ("scale_nodes", Benchmark.SCALE),
+        ("floor_scale_publish_requests", Benchmark.SCALE),
     ],
 )
 def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark: Benchmark) -> None:
@@ -34,11 +33,7 @@ def test_a_figure_belongs_to_the_benchmark_that_measures_it(name: str, benchmark
 
 
 def test_no_figure_is_of_two_benchmarks() -> None:
-    names = [
-        figure.name
-        for figures in (FIGURES, DRA_FIGURES, CLUSTER_FIGURES, HEALTH_FIGURES, DOORS_FIGURES, SHARING_FIGURES)
-        for figure in figures
-    ]
+    names = [figure.name for figures in PROMISED.values() for figure in figures]
     assert len(set(names)) == len(names)
     assert not {FLOOR + figure.name for figure in FIGURES} & NAMES
 
@@ -55,6 +50,7 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
         Benchmark.HEALTH: "health_to_list_s",
         Benchmark.DOORS: "doors_storm_doubles",
         Benchmark.SHARING: "sharing_rss_bytes",
+        Benchmark.SCALE: "scale_nodes",
     }
     # A figure that is not measured any more goes with the next run of its benchmark.
     past = {
@@ -64,6 +60,7 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
         Benchmark.HEALTH: "health_gone_s",
         Benchmark.DOORS: "doors_gone_s",
         Benchmark.SHARING: "sharing_allocate_whole_p50_s",
+        Benchmark.SCALE: "floor_scale_wipe_requests",
     }
     path.write_text(json.dumps(dict.fromkeys((*own.values(), *past.values()), 1)))
     write(path, {own[benchmark]: 2}, benchmark)

@@ -6,9 +6,9 @@ import pytest
 
 from kube.bodies import Json, text_at
 from kube.client import RequestLimits
-from kube.collection import Collection, Listing, read_whole
+from kube.collection import INITIAL_END, Collection, Listing, read_whole
 from kube.errors import BadAnswer, Gone, ServerFault
-from kube.json_stream import Fields
+from kube.json_stream import WHOLE, Fields
 from tests.kube.conftest import client_of
 from tests.kube.server import Answer, refused
 from tests.kube.watched import PATH, event, fed, line, query_of, thing, watched
@@ -156,3 +156,24 @@ def test_only_the_fields_that_are_asked_for_are_read_of_lists_and_changes() -> N
         assert source.page({}).objects == ({"metadata": {"name": "a"}, "spec": {"y": [2]}},)
         with source.watch({"watch": "1"}, read_timeout=60, whole=60) as stream:
             assert next(stream) == event("ADDED", {"metadata": {"name": "b"}, "spec": {"y": 5}})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        WHOLE,
+        {"*": True},
+        {"spec": True},
+        {"metadata": {"name": True}},
+        {"metadata": {"annotations": {"other": True}}},
+        {"metadata": {"annotations": True}},
+        {"metadata": False, "*": True},
+    ],
+)
+def test_a_watch_keeps_the_mark_of_its_list_whatever_else_is_asked_for(fields: Fields) -> None:
+    end = event("BOOKMARK", {"metadata": {"annotations": {INITIAL_END: "true"}}})
+    with watched() as collection:
+        collection.watches.append(fed(end))
+        source = Collection(client_of(collection.server), PATH, fields=fields)
+        with source.watch({"watch": "1"}, read_timeout=10, whole=10) as stream:
+            assert next(stream) == end

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kube.backoff import BackoffPolicy
 from kube.errors import BadAnswer, Forbidden, Gone, RequestError, ServerFault, TooManyRequests, Unreachable, refusal
-from kube.reflector import POLICY, WatchPace, is_too_old
+from kube.reflector import AGENTS, ALONE, POLICY, Herd, WatchPace, is_too_old
 
 LONG, SHORT = 60.0, 0.1
 BROKEN = Unreachable("GET", "/x", "broken", sent=True)
@@ -18,8 +20,8 @@ def error(status: int, message: str = "", retry_after: float | None = None) -> R
     return refusal("GET", "/x", status, "", message, retry_after=retry_after)
 
 
-def pace(random: float = 0.0) -> WatchPace:
-    return WatchPace(BackoffPolicy(first=1.0, most=30.0), lambda: random, 5.0)
+def pace(random: float = 0.0, herd: Herd = ALONE) -> WatchPace:
+    return WatchPace(BackoffPolicy(first=1.0, most=30.0), lambda: random, 5.0, herd)
 
 
 @pytest.mark.parametrize("fault", [None, BROKEN])
@@ -111,3 +113,36 @@ def test_no_row_of_short_watches_asks_more_than_once_without_a_wait(faults: list
     assert waits.count(0.0) <= 1
     assert all(wait >= 0.4 for wait in waits if wait)
     assert max(waits) <= 32.0
+
+
+@pytest.mark.parametrize("fault", [None, BROKEN])
+def test_agents_whose_watches_end_before_their_time_do_not_come_back_at_the_same_moment(
+    fault: Exception | None,
+) -> None:
+    waits = [pace(chance / 10, AGENTS).after(fault, LONG, early=True).wait for chance in range(10)]
+    assert waits == pytest.approx([0.5 * tenth for tenth in range(10)])
+    assert pace(0.9, AGENTS).after(fault, LONG, early=False).wait == 0.0
+    assert pace(0.9).after(fault, LONG, early=True).wait == 0.0
+
+
+@pytest.mark.parametrize("fault", [BROKEN, error(429)])
+def test_agents_that_find_no_server_come_back_over_half_a_minute(fault: Exception) -> None:
+    waits = []
+    for chance in range(20):
+        asks = pace(chance / 20, AGENTS)
+        asks.after(BROKEN, LONG, early=True)
+        waits.append(asks.after(fault, 0.0).wait)
+    assert waits[18] - waits[1] >= 30.0
+    assert max(waits) <= AGENTS.spread
+
+
+def test_an_agent_that_starts_does_not_wait_for_the_others() -> None:
+    assert [pace(0.9, AGENTS).after(BROKEN, 0.0).wait, pace(0.9).after(BROKEN, 0.0).wait] == [0.95, 0.95]
+
+
+def test_a_server_that_is_away_for_long_is_asked_a_few_times_a_minute() -> None:
+    draws = itertools.cycle((0.1, 0.9, 0.5))
+    asks = WatchPace(POLICY, lambda: next(draws), 5.0, AGENTS)
+    asks.after(BROKEN, LONG, early=True)
+    waits = [asks.after(BROKEN, 0.0).wait for _ in range(60)]
+    assert sum(waits) / len(waits) >= 15.0

@@ -9,7 +9,7 @@ import pytest
 
 from kube.access import Access, Credential, FixedCredentials
 from kube.backoff import BackoffPolicy
-from kube.bodies import JsonObject, object_at
+from kube.bodies import JsonObject, object_at, text_at
 from kube.client import Client
 from kube.client import RequestLimits as ClientLimits
 from kube.collection import Collection
@@ -266,6 +266,79 @@ def test_a_server_that_drips_does_not_keep_a_watch_for_ever() -> None:
         collection.every_watch = Answer(feed=feed)
         with reflecting(collection, Notes(), limits=ReflectorLimits(watch=(0.02, 0.02), slack=0.03, settled=0.01)):
             until(lambda: len(collection.queries(watch=True)) >= 2)
+
+
+STREAMING = ReflectorLimits(settled=0.0, streams_lists=True)
+END: JsonObject = {
+    "type": "BOOKMARK",
+    "object": {"metadata": {"resourceVersion": "20", "annotations": {"k8s.io/initial-events-end": "true"}}},
+}
+
+
+def test_a_watch_may_begin_with_the_list() -> None:
+    with watched() as collection:
+        changes = (event("MODIFIED", thing("a", 12)), event("DELETED", thing("b", 13)))
+        listed = (event("ADDED", thing("a", 1)), event("ADDED", thing("b", 2)), *changes, event("ADDED", thing("c", 3)))
+        collection.watches.append(fed(*listed, END, event("ADDED", thing("d", 21))))
+        notes = Notes()
+        with reflecting(collection, notes, limits=STREAMING) as reflector:
+            heard(notes, "replaced a,c @20", "applied d")
+            until(lambda: len(collection.queries(watch=True)) == 2)
+            assert (reflector.status().lists, collection.queries(watch=False)) == (1, [])
+        asked, following = collection.queries(watch=True)
+        assert asked == {
+            "fieldSelector": "spec.nodeName=n",
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "sendInitialEvents": "true",
+            "resourceVersionMatch": "NotOlderThan",
+            "timeoutSeconds": "450",
+        }
+        assert (following["resourceVersion"], "sendInitialEvents" in following) == ("21", False)
+        assert [text_at(one, "metadata", "resourceVersion") for one in notes.objects] == ["12", "3", "21"]
+
+
+@pytest.mark.parametrize("status", [400, 404, 422])
+def test_a_server_that_cannot_begin_a_watch_with_the_list_is_asked_for_a_list_at_once(status: int) -> None:
+    with watched() as collection:
+        collection.things = [thing("a", 1)]
+        collection.watches.append(refused(status, "Invalid", "sendInitialEvents is forbidden"))
+        notes = Notes()
+        with reflecting(collection, notes, policy=BackoffPolicy(first=60), limits=STREAMING) as reflector:
+            heard(notes, "replaced a @10")
+            until(lambda: reflector.status().watching)
+            assert reflector.status().failures == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (fed(event("ADDED", thing("a", 1)), bookmark(5)), "the watch does not begin with the list that was asked for"),
+        (fed(event("ADDED", thing("a", 1))), "the watch ended before its list did"),
+    ],
+)
+def test_a_watch_without_the_end_of_its_list_is_not_believed(answer: Answer, problem: str) -> None:
+    with watched() as collection:
+        collection.watches.append(answer)
+        collection.watches.append(refused(422, "Invalid", "no"))
+        failures: list[Exception] = []
+        notes = Notes()
+        with reflecting(collection, notes, limits=STREAMING, on_failure=failures.append):
+            heard(notes, "replaced  @10")
+        assert str(failures[0]) == f"GET {PATH}: 200: {problem}"
+
+
+def test_an_object_that_cannot_be_read_is_in_the_list_of_a_watch_by_its_name() -> None:
+    with watched() as collection:
+        collection.watches.append(fed(event("ADDED", thing("a", 1, **LARGE)), event("ADDED", thing("b", 2)), END))
+        access = Access(collection.server.url, "a test", FixedCredentials("none", Credential("")))
+        client = Client(access, random=lambda: 0.5, limits=ClientLimits(line=100_000), policy=AT_ONCE)
+        notes = Notes()
+        source = Collection(client, PATH)
+        reflector = Reflector(source, notes, random=lambda: 0.5, policy=QUICK, limits=STREAMING)
+        reflector.start()
+        heard(notes, "replaced a,b @20")
+        assert reflector.stop(10)
 
 
 def test_an_outage_ends_without_a_list() -> None:

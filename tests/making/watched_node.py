@@ -73,3 +73,8 @@ class World:
     def asked(self, verb: str, resource: str) -> int:
         """How often that was asked."""
         return len(self.server.requests.of(verb, resource))
+
+    def listed(self, resource: str) -> int:
+        """How often a list of it was asked for, alone or at the begin of a watch."""
+        watches = self.server.requests.of("watch", resource)
+        return self.asked("list", resource) + sum("sendInitialEvents" in each.query for each in watches)

@@ -43,14 +43,24 @@ _AUDITED = {
 class ControlPlane:
     """The four processes of one cluster; ``binaries`` has them by name.
 
-    ``traced``: the API server writes its audit log: who reads and writes pods and claims, and when.
+    ``traced``: the API server writes its audit log: who reads and writes pods and claims, and when. ``api_flags``: more
+    flags of the API server.
     """
 
-    def __init__(self, place: Place, authority: Authority, binaries: Path, *, traced: bool = False) -> None:
+    def __init__(
+        self,
+        place: Place,
+        authority: Authority,
+        binaries: Path,
+        *,
+        traced: bool = False,
+        api_flags: tuple[str, ...] = (),
+    ) -> None:
         self._traced = traced
         self._place = place
         self._authority = authority
         self._binaries = binaries
+        self._api_flags = api_flags
         self._root = place.root
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._pid_file = place.root / "kube-apiserver.pid"
@@ -143,6 +153,7 @@ class ControlPlane:
             f"--service-account-signing-key-file={pki / 'service-accounts.key'}",
             "--service-account-issuer=https://kubernetes.default.svc",
             *self._audit(),
+            *self._api_flags,
         ]
 
     def _audit(self) -> list[str]:

@@ -16,6 +16,7 @@ from driver.node_watch.node_claims import ClaimNames, NamedDevice
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import Json, JsonObject
+from kube.collection import INITIAL_END
 from tests.kube.server import Answer, ApiServer, Asked, refused
 from tests.kube.watched import fed, query_of
 from tests.making.resource_api import client_of
@@ -26,12 +27,17 @@ ROOT = "/apis/resource.k8s.io"
 PODS, CLAIMS = "/api/v1/pods", f"{ROOT}/v1/resourceclaims"
 MEBI = 1 << 20
 MOST_KIB = 120 * 1024
+_END: JsonObject = {
+    "type": "BOOKMARK",
+    "object": {"metadata": {"resourceVersion": "10", "annotations": {INITIAL_END: "true"}}},
+}
 
 
 class Cluster:
-    """Pods and claims as JSON texts, served in pages."""
+    """Pods and claims as JSON texts, served in pages, and pods also at the begin of a watch if it ``streams`` lists."""
 
     def __init__(self) -> None:
+        self.streams = False
         self.lists: dict[str, list[bytes]] = {PODS: [], CLAIMS: []}
         self.changes: list[bytes] = []
 
@@ -44,6 +50,10 @@ class Cluster:
         if path not in self.lists:
             return refused(404, "NotFound", f'"{path.rpartition("/")[2]}" not found')
         query = query_of(asked)
+        if "sendInitialEvents" in query:
+            if not self.streams:
+                return refused(422, "Invalid", "sendInitialEvents is forbidden unless the WatchList feature gate is on")
+            return fed(*(b'{"type":"ADDED","object":%b}\n' % item for item in self.lists[path]), _END)
         if "watch" in query:
             changes, self.changes = self.changes, []
             return fed(*changes) if changes else Answer(wait=True)
@@ -109,7 +119,11 @@ async def followed(url: str, count: int) -> dict[str, object]:
     return found
 
 
-async def test_large_pods_and_claims_are_listed_in_bounded_memory(cluster: Cluster, server: ApiServer) -> None:
+@pytest.mark.parametrize("streams", [False, True])
+async def test_large_pods_and_claims_are_listed_in_bounded_memory(
+    streams: bool, cluster: Cluster, server: ApiServer
+) -> None:
+    cluster.streams = streams
     large = b'{"a":"%b"}' % (b"x" * MEBI)
     cluster.lists[PODS] = [pod(number, 1200 * 1024) for number in range(65)]
     cluster.lists[CLAIMS] = [claim(number, large) for number in range(70)] + [claim(70, large, "gpu-0")]
@@ -122,6 +136,7 @@ async def test_large_pods_and_claims_are_listed_in_bounded_memory(cluster: Clust
 async def test_pods_that_nobody_but_their_author_bound_here_cost_bounded_memory_and_no_stall(
     cluster: Cluster, server: ApiServer
 ) -> None:
+    cluster.streams = True
     refused_by_kubelet = [pod(number, 0, 128, "Failed") for number in range(250)]
     cluster.lists[PODS] = refused_by_kubelet + [pod(number, 0, 128) for number in range(250, 1000)]
     found = await followed(server.url, 1000)

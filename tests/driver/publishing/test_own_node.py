@@ -68,7 +68,7 @@ def test_slices_of_another_machine_s_node_are_left_alone_and_people_are_told_onc
     other = others_slice(server)
     publisher.start()
     until(lambda: len(server.requests.of("get", "nodes")) >= 3, "it asks again and again")
-    assert server.requests.of("list", "resourceslices") == []
+    assert server.requests.of("list", "resourceslices") == server.requests.of("watch", "resourceslices") == []
     assert server.requests.writes() == []
     assert publisher.publication().error.startswith(
         "getting ready to publish: Node node-1 is not this machine: its status.nodeInfo.systemUUID is theirs, "

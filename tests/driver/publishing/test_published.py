@@ -178,7 +178,9 @@ def test_an_api_server_that_is_away_and_comes_back_costs_no_event_and_no_second_
 
 
 def test_an_account_without_the_right_is_seen_in_the_publication(server: ApiServer) -> None:
-    server.faults.add("list", status=403, count=-1, message="the account may not list resourceslices")
+    # With these rights a server lets nobody begin a watch, with or without the list.
+    for verb in ("list", "watch"):
+        server.faults.add(verb, status=403, count=-1, message="the account may not list resourceslices")
     publisher = SlicePublisher(
         "node-1", controller_maker(lambda: api_of(server), "ostler.dev", "node-1"), events=RecordedEvents()
     )

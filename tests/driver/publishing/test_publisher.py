@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from driver.devices.view import DoorView, DraDevice
-from driver.publishing.publication import PATIENCE, ErrorHandler, PublishingFaults, SliceController
+from driver.publishing.publication import AWAY_PATIENCE, PATIENCE, ErrorHandler, PublishingFaults, SliceController
 from driver.publishing.publisher import SlicePublisher
-from kube.errors import ConfigurationError, RequestError
+from kube.errors import ConfigurationError, RequestError, Unreachable
 from node.clocks import SystemClocks
 from node.events import EventType
 from node.rules import Doors, Rule
@@ -236,6 +236,22 @@ class TestFaults:
         faults.look(working=False)
         faults.look(working=True)
         assert (told.events, faults.last) == ([], "")
+
+    def test_a_restart_of_the_server_and_the_time_until_all_agents_are_back_is_not_told(self) -> None:
+        faults, told, now = self.make()
+        faults.tell(Unreachable("GET", "/x", "connection refused", sent=False), "watching slices")
+        now[0] = AWAY_PATIENCE - 1
+        # What a server says that is not ready yet.
+        faults.tell(refused("forbidden for now"), "watching slices")
+        faults.look(working=False)
+        faults.look(working=True)
+        faults.tell(Unreachable("GET", "/x", "connection refused", sent=False), "watching slices")
+        now[0] += AWAY_PATIENCE - 1
+        faults.look(working=False)
+        assert told.reasons == []
+        now[0] += 1
+        faults.look(working=False)
+        assert told.reasons == ["SlicesNotPublished"]
 
     def test_an_outage_is_one_warning_and_its_end_one_event(self) -> None:
         faults, told, now = self.make()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -11,6 +12,7 @@ from kube.backoff import BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import BadAnswer, Invalid, NotFound, NotServed, ServerFault, WriteConflict
 from kube.reflector import Reflector
+from ostler.agent.api_server import RecentProofs
 from sandbox.apiserver.server import ApiServer
 from scheduling.explain.state import objects_at
 from tests.kube.server import Answer, Asked, refused
@@ -72,6 +74,45 @@ def test_the_version_is_decided_once(words: Scripted) -> None:
     root = "/apis/resource.k8s.io"
     assert [asked.path for asked in words.asked][:2] == [root, f"{root}/v1beta2"]
     assert len(words.asked) == 2 + 9
+
+
+def test_an_assumed_version_costs_no_discovery_until_the_server_has_another(words: Scripted) -> None:
+    server = Upgrading(words, "v1")
+    api = ResourceApi(client_of(words.url), assumed="v1")
+    root = "/apis/resource.k8s.io"
+    api.list_slices()
+    assert [asked.path.partition("?")[0] for asked in words.asked] == [f"{root}/v1/resourceslices"]
+    server.version = "v1beta2"
+    (listed,) = api.list_slices()
+    assert (text_at(listed, "metadata", "name"), listed["apiVersion"]) == ("v1beta2", "resource.k8s.io/v1")
+    assert api.version() == "v1beta2"
+
+
+@pytest.mark.parametrize("ask", [ResourceApi.list_slices, lambda api: api.create_slice(slice_named("s"))])
+def test_a_server_without_the_assumed_version_is_asked_which_it_has(
+    words: Scripted, ask: Callable[[ResourceApi], object]
+) -> None:
+    Upgrading(words, "v1beta1")
+    api = ResourceApi(client_of(words.url), assumed="v1")
+    ask(api)
+    assert api.version() == "v1beta1"
+
+
+def test_the_own_node_is_read_once_for_all_who_prove_it_at_the_same_time(server: ApiServer) -> None:
+    server.store.create("nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}})
+    checked: list[str] = []
+
+    def check(node: JsonObject) -> None:
+        checked.append(text_at(node, "metadata", "name"))
+
+    proofs = RecentProofs()
+    for api in (ResourceApi(client_of(server.url), proofs=proofs) for _ in range(2)):
+        assert text_at(api.own_node("node-1", check), "metadata", "uid")
+    assert (len(server.requests.of("get", "nodes")), checked) == (1, ["node-1"])
+    without = ResourceApi(client_of(server.url))
+    for _ in range(2):
+        without.own_node("node-1", check)
+    assert len(server.requests.of("get", "nodes")) == 3
 
 
 def test_the_newest_version_is_taken_that_has_slices_and_claims() -> None:

@@ -14,7 +14,7 @@ from driver.slices.model import DriverResources, Owner, Pool, Slice, Stats, node
 from driver.slices.options import Options
 from driver.slices.planning import ByDeviceNames
 from kube.bodies import JsonObject
-from kube.errors import RequestError
+from kube.errors import NotFound, RequestError
 from sandbox.apiserver.server import ApiServer
 from tests.driver.slices.conftest import DRIVER, SLICES, Json, Rig
 from tests.making.resource_api import api_of
@@ -97,10 +97,12 @@ def test_every_version_of_the_api_will_do(version: str) -> None:
         assert controller.wait_idle(120.0)
         assert {each.version for each in server.requests.writes(SLICES)} == {version}
         assert controller.get_stats() == Stats(creates=2, updates=1)
+        assert not rig.errors
         rig.delete()
         until(lambda: len(rig.slices()) == 2)
         rig.stop()
-        assert not rig.errors
+        # One after the other is deleted; on a slow machine the repair of the first meets the deletion of the second.
+        assert all(isinstance(error, NotFound) for error in rig.errors)
 
 
 def test_the_old_layout_is_replaced_before_it_goes(rig: Rig) -> None:

@@ -51,8 +51,8 @@ def test_each_name_waits_for_its_own_failures() -> None:
     waits = [made.add_failed("p") for _ in range(6)]
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
     assert made.add_failed("q") == 0.1
-    assert made.add_failed("q", at_least=7.0) == 7.0
-    assert made.add_failed("q", at_least=86400.0) == 120.0
+    assert made.add_failed("q", at_least=7.0) == 7.2
+    assert made.add_failed("q", at_least=86400.0) == 120.4
     made.forget("p")
     assert made.add_failed("p") == 0.1
 

@@ -12,7 +12,9 @@ from driver.slices.controller import Controller
 from driver.slices.model import DriverResources, Pool, Slice, Stats
 from driver.slices.options import Options
 from driver.slices.queue import PoolQueue
+from driver.slices.syncing import SOON, SPREAD
 from kube.errors import TooManyRequests
+from node.clocks import SystemClocks
 from sandbox.apiserver.server import ApiServer
 from tests.waiting import until
 
@@ -65,6 +67,7 @@ class Rig:
                 sync_delay=0.02,
                 queue=self.queue,
                 error_handler=lambda error, _: self.errors.append(error),
+                clocks=SystemClocks(random=lambda: 0.5),
             )
         ).start()
 
@@ -185,6 +188,17 @@ def test_the_server_says_how_long_to_wait(rig: Rig) -> None:
     rig.want(slice_of("a"))
     assert set(rig.queue.at_least) == {7.0}
     assert rig.stored == [("a",)]
+
+
+def test_a_server_that_is_away_is_tried_soon_and_then_at_some_time_of_half_a_minute(rig: Rig) -> None:
+    rig.want(slice_of("a"))
+    rig.server.faults.add("*", "close", count=3, resource=SLICES)
+    rig.want(slice_of("b"))
+    assert rig.stored == [("b",)]
+    rig.server.faults.add("update", "close", count=1, resource=SLICES)
+    rig.want(slice_of("c"))
+    assert rig.queue.at_least == [SOON / 2, SPREAD / 2, SPREAD / 2, SOON / 2]
+    assert rig.stored == [("c",)]
 
 
 @pytest.mark.parametrize("retry_after", [7, None])

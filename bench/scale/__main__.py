@@ -1,0 +1,13 @@
+"""``python -m bench.scale [--quick]``: many agents at a real API server; adds its figures to build/bench.json."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# Before gRPC is loaded: that a measured process ends its connections is no news.
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+
+from bench.scale.command import main
+
+sys.exit(main())
