@@ -88,7 +88,7 @@ class Moving:
     def _written(self, name: str) -> str:
         """What the pod's container wrote; nothing while the kubelet or the container is not there."""
         try:
-            return self.stage.pods.output(name)
+            return str(self.stage.cluster.api.get(f"{PODS}/{name}/log"))
         except Refused:
             return ""
 

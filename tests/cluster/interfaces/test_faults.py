@@ -191,9 +191,9 @@ def test_fifty_pods_at_once_get_fifty_interfaces_and_give_them_back_across_a_han
         for name in names[FIFTY // 2 :]:
             moving.create(name)
         moving.agent.stop()
-        wait_until("the standby is ready", standby.ready, 120, standby.process.died)
+        wait_until("the standby is ready", standby.ready, alive=standby.process.died)
         for name in names:
-            moving.wait_interface(name, 200, nudged=True)
+            moving.wait_interface(name, LONG, nudged=True)
         assert len({moving.interface_of(name) for name in names}) == FIFTY
         assert made.on_node() == {}
         for name in names:

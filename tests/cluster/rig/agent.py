@@ -134,13 +134,14 @@ def wait_allocatable(api: Api, node: Node, resource: str, count: int, timeout: f
     The kubelet writes the Node every two seconds: it may still say what was true of an agent before.
     """
 
+    def offered() -> Object:
+        path, what = f"/api/v1/nodes/{node.name}", f"offers {count} {resource}"
+        return api.wait(path, what, lambda one: allocatable(one, resource) == count, timeout)
+
     def has_them() -> bool:
         return len(allocatable_ids(node, resource)) == count
 
+    # The Node first: the kubelet answers agents and tests together a hundred times a second.
+    offered()
     wait_until(f"the kubelet of {node.name} has {count} {resource}", has_them, timeout)
-    return api.wait(
-        f"/api/v1/nodes/{node.name}",
-        f"offers {count} {resource}",
-        lambda one: allocatable(one, resource) == count,
-        timeout,
-    )
+    return offered()

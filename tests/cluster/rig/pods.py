@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.images import BOX
 from tests.cluster.rig.node import Node, processes_of_pod
-from tests.cluster.rig.processes import PATIENCE, wait_until
+from tests.cluster.rig.processes import PATIENCE, POLL, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
@@ -104,8 +105,15 @@ class Pods:
         return self._api.items(PODS)
 
     def output(self, name: str, of: str = "") -> str:
-        """What a container has written so far."""
-        return str(self._api.get(f"{PODS}/{name}/log" + (f"?container={of}" if of else "")))
+        """What a container has written so far; the API server asks the kubelet, which may be busy."""
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return str(self._api.get(f"{PODS}/{name}/log" + (f"?container={of}" if of else "")))
+            except Refused as refused:
+                if not refused.is_for_now or time.monotonic() > deadline:
+                    raise
+            time.sleep(POLL)
 
     def delete(self, name: str, grace: int = 0) -> None:
         """Delete a pod and return when the API server has forgotten it."""
