@@ -177,15 +177,19 @@ class BenchRun:
     async def _calls(self, agent: MeasuredPlugin, floor: MeasuredPlugin) -> dict[str, float]:
         effort, figures = self._effort, dict[str, float]()
         plugins = (("", agent, list[float](), list[float]()), (FLOOR, floor, list[float](), list[float]()))
+        cpu = dict.fromkeys(("", FLOOR), 0.0)
         for _, plugin, _, _ in plugins:
             await one_by_one(allocate(plugin.registered, self._ids), WARM_UP)
         before = [plugin.process.rss_bytes for _, plugin, _, _ in plugins]
         self._say(f"{effort.calls} calls of Allocate")
         for _ in range(effort.calls // effort.block):
-            for _, plugin, single, _ in plugins:
+            for prefix, plugin, single, _ in plugins:
+                used = plugin.process.cpu_seconds
                 single.extend(await one_by_one(allocate(plugin.registered, self._ids), effort.block))
+                cpu[prefix] += plugin.process.cpu_seconds - used
         for (prefix, plugin, single, _), rss in zip(plugins, before, strict=True):
             figures |= latency_figures(f"{prefix}allocate", single)
+            figures[f"{prefix}allocate_cpu_s"] = cpu[prefix] / len(single)
             figures[f"{prefix}rss_growth_20000_calls_bytes"] = plugin.process.rss_bytes - rss
         self._say(f"{CONCURRENT} calls at once")
         for _ in range(10):

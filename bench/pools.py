@@ -7,17 +7,13 @@ Time and memory are those of the whole process. ``python -m bench.pools`` measur
 from __future__ import annotations
 
 import json
-import os
 import resource
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bench.allocation import CLASSES, DRIVER, GPUS, NODES, node
+from bench.allocation import CLASSES, DRIVER, GPUS, NODES, ended, least, node
 from bench.figures import significant
 
 Json = dict[str, Any]
@@ -40,13 +36,8 @@ def figures(root: Path, *, quick: bool) -> dict[str, float]:
 
 def measured(name: str, runs: int, work: Callable[[], resource.struct_rusage]) -> dict[str, float]:
     """The shortest time and the least memory of some runs."""
-    times, sizes = [], []
-    for _ in range(runs):
-        began = time.perf_counter()
-        usage = work()
-        times.append(time.perf_counter() - began)
-        sizes.append(usage.ru_maxrss * 1024)
-    return {f"{name}_1000_nodes_s": min(times), f"{name}_1000_nodes_rss_bytes": min(sizes)}
+    seconds, size = least(runs, work)
+    return {f"{name}_1000_nodes_s": seconds, f"{name}_1000_nodes_rss_bytes": size}
 
 
 def viewed(cluster: Path) -> resource.struct_rusage:
@@ -59,18 +50,6 @@ def viewed(cluster: Path) -> resource.struct_rusage:
 def fitted(cluster: Path, pods: Path) -> resource.struct_rusage:
     """Place all pods once."""
     return ended(["fit", "-f", str(pods), "--from", str(cluster)], f"all {PODS} pods fit on ")
-
-
-def ended(command: Sequence[str], expected: str) -> resource.struct_rusage:
-    """Run ``ostler`` and give what it used. Raises ``ValueError`` if it fails or does not say what is expected."""
-    with subprocess.Popen([sys.executable, "-m", "ostler", *command], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        said = process.stdout.read().decode()
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode or expected not in said:
-        raise ValueError(f"ostler {' '.join(command)} ended with {process.returncode}: {said}")
-    return usage
 
 
 def snapshot() -> Json:

@@ -62,12 +62,12 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         with uncollected():
             state, asked, notes = _read(arguments, progress.say)
-        if len(asked) > 1:
-            notes = (
-                *notes,
-                f"each of the {len(asked)} is judged alone, as if the others took no device",
-            )
-        verdicts = [_explain(state, each, notes, arguments, progress) for each in asked]
+            if len(asked) > 1:
+                notes = (
+                    *notes,
+                    f"each of the {len(asked)} is judged alone, as if the others took no device",
+                )
+            verdicts = [_explain(state, each, notes, arguments, progress) for each in asked]
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     finally:
