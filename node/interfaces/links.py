@@ -1,7 +1,7 @@
 """Links as moving them needs them (linux/if_link.h): read, found again after a move, and changed by one message.
 
 A link is found by what a pod cannot make up. Whoever has NET_ADMIN in a pod can give any link there our alias, a name
-and a hardware address, but neither another parent device nor another permanent hardware address. So a PCI function's
+and a hardware address, but no other kind, parent device or permanent hardware address. So a PCI function's
 link is sought at its function; among several (ports or subfunctions of one function) the parent device and the
 permanent address decide, and the alias only where both are unknown.
 
@@ -209,7 +209,8 @@ def find_link(
         if real and len(indices) <= 1:
             indices.add(link.index)
             candidates["function"] = link
-        if before.permanent_address and not link.kind and link.permanent_address == before.permanent_address:
+        is_made = before.kind is None and bool(link.kind)
+        if before.permanent_address and not is_made and link.permanent_address == before.permanent_address:
             candidates["permanent"] = link
         if link.alias == alias and ("marked" not in candidates or link.index == before.index):
             candidates["marked"] = link
@@ -232,6 +233,8 @@ def is_certain(link: InterfaceLink, interface: MovableInterface, before: HostSet
 
 def _is_another(link: InterfaceLink, interface: MovableInterface, before: HostSetup) -> bool:
     """Whether the link is surely not the one that had ``before`` on the node, whatever a pod says of it."""
+    if before.kind is not None and link.kind != before.kind:
+        return True
     permanent = before.permanent_address, link.permanent_address
     if all(permanent) and permanent[0] != permanent[1]:
         # That of a virtual function may follow the address that its physical one gives it.

@@ -108,8 +108,8 @@ class HostSetup(Value):
     function that the claim changes. ``alias``: the one that an operator gave it. ``sysctls``: those of its own that
     differ from the namespace's defaults, which the move resets. ``programs``: ids of the XDP and tcx programs on it.
     ``promiscuous``: it was so, or took every multicast. ``alternative_names``, ``switches``, ``tuning``,
-    ``broadcast``, ``parent``, ``permanent_address``: as ``InterfaceLink`` has them; None or nothing where they are
-    unknown. A pod can change neither of the last two.
+    ``broadcast``, ``parent``, ``permanent_address``, ``kind``: as ``InterfaceLink`` has them; None or nothing where
+    they are unknown. A pod can change none of the last three.
     """
 
     interface: str
@@ -133,6 +133,7 @@ class HostSetup(Value):
     broadcast: str = ""
     parent: str = ""
     permanent_address: str = ""
+    kind: str | None = None
 
 
 @value

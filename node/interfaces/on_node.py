@@ -68,6 +68,7 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
         broadcast=link.broadcast,
         parent=link.parent,
         permanent_address=link.permanent_address,
+        kind=link.kind,
     )
 
 

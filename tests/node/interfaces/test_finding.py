@@ -202,3 +202,18 @@ def test_a_pods_own_link_cannot_show_a_permanent_address(sys: Path) -> None:
     there = link(9, "x", permanent_address="02:00:00:00:00:02")
     assert find_link([impostor], veth, sys, ours) is None
     assert find_link([impostor, there], veth, sys, ours) is there
+
+
+@pytest.mark.parametrize("kind", ["veth", "macvlan", "ipvlan"])
+def test_a_link_of_another_kind_is_not_taken_for_it_on_a_kernel_that_names_no_functions(
+    sys: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setattr("node.interfaces.links.os.uname", lambda: type("U", (), {"release": "4.18.0-553.el8"}))
+    ours = before(4, "02:00:00:00:00:02", permanent_address="02:00:00:00:00:02", kind="")
+    impostor = link(
+        4, "ens1f0", kind=kind, alias=OURS, address="02:00:00:00:00:02", permanent_address="02:00:00:00:00:02"
+    )
+    there = link(9, "x", permanent_address="02:00:00:00:00:02")
+    assert find_link([impostor], NIC, sys, ours) is None
+    assert not is_certain(impostor, NIC, ours, sys)
+    assert find_link([there, impostor], NIC, sys, ours) is there

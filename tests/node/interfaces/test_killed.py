@@ -39,7 +39,7 @@ WANTED = InterfaceSettings(
 )
 INTERFACE = MovableInterface(DEVICE, "v0", WANTED)
 KILLED = 9
-ROUNDS = 200
+ROUNDS, HOSTILE_ROUNDS = 200, 25
 
 
 class Children:
@@ -142,6 +142,48 @@ def random_rounds() -> None:
     os.write(1, b"done\n")
 
 
+ACTS = (
+    "link set {0} down\nlink set {0} name mine\nlink set mine up",
+    "link set {0} mtu 1300 txqueuelen 7 promisc on",
+    "link set {0} arp off multicast off",
+    "link set {0} address 02:66:00:00:00:66",
+    "link property add dev {0} altname v1",
+    "link property add dev {0} altname v0",
+    "link add upper0 type bridge\nlink set {0} master upper0",
+    "link add link {0} name {0}.7 type vlan id 7",
+    "link add m0 link {0} type macvlan",
+    "address flush dev {0}",
+    "link add v0 type veth peer name v9",
+)
+"""What a pod does to its interface; some of them fail where another came before."""
+
+
+def hostile_rounds() -> None:
+    """As ``random_rounds``, with a pod that does to its interface whatever it can between two kills."""
+    seed = int.from_bytes(os.urandom(4))
+    chance = random.Random(seed)
+    children = Children(made())
+    killed = 0
+    try:
+        while killed < HOSTILE_ROUNDS:
+            killed += not children.call(chance.random() < 0.5, chance.randrange(14))
+            name = children.node.host.run(lambda: children.node.mover.marked({DEVICE}, children.node.pod.path))
+            if name:
+                _in_pod(children.node.pod, chance.choice(ACTS).format(name[DEVICE]))
+        assert children.node.detach(INTERFACE, children.setup)
+        assert replace(children.node.look(INTERFACE), index=children.setup.index) == children.setup
+    except BaseException:
+        os.write(2, f"seed {seed}\n".encode())
+        raise
+    os.write(1, b"done\n")
+
+
+def _in_pod(pod: TestNamespace, batch: str) -> None:
+    """Commands of ``ip``, some of which may fail."""
+    command = ["ip", "-force", "-batch", "-"]
+    pod.run(lambda: subprocess.run(command, input=batch, capture_output=True, text=True, check=False))
+
+
 def made() -> Node:
     """A node whose NIC has something to lose."""
     node = Node(TestNamespace(), TestNamespace())
@@ -155,7 +197,7 @@ def made() -> Node:
     return node
 
 
-@pytest.mark.parametrize("scenario", [every_step, random_rounds])
+@pytest.mark.parametrize("scenario", [every_step, random_rounds, hostile_rounds])
 def test_nothing_is_lost_by_kills_between_kernel_calls(scenario: object) -> None:
     if reason := missing():
         pytest.skip(reason)

@@ -18,8 +18,8 @@ from node.values import replace
 from tests.node.interfaces.conftest import DEVICE, Node
 from tests.node.interfaces.nic_hardware import PlayedNetlink
 
-LIMIT = 512 << 10
-"""Bytes, half of them for the buffer of one read; a link takes 2 KiB with its message."""
+LIMIT = 768 << 10
+"""Bytes, a third of them for the buffer of one read; a link takes 2 KiB with its message."""
 MANY = 4_000
 
 
