@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 
 from node.inventory.recordings import source
+from ostler.cli import progress
 from sandbox import node, process
 from tests.making import recordings
 from tests.making.dying import DyingProcesses
@@ -98,6 +99,15 @@ def patient_boxes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (node, "REGISTRATION_TIMEOUT")):
             patch.setattr(module, name, 120.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_answers() -> Iterator[None]:
+    """The allocator gets time for every question, so that no answer says that it gave up."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("PATIENCE", "WHAT_IF"):
+            patch.setattr(progress, name, 120.0)
         yield
 
 

@@ -79,6 +79,8 @@ LONGEST = 1 << 18
 
 GRACE, LINGER = "OSTLER_TEST_GRACE", "OSTLER_TEST_LINGER"
 """Environment variables: seconds in place of ``ostler.cli.run.GRACE`` and ``ostler.agent.handover.LINGER``."""
+SLOT_PATIENCE = 30.0
+"""Seconds in place of ``plugin.serving.PATIENCE``, since kubelets of tests are slow as well."""
 LONG_GRACE = "60"
 """Unless a test says otherwise: on a machine that others use, too, an orderly end may take longer than on a node."""
 
@@ -191,6 +193,8 @@ def _become(order: Mapping[str, Any], out: int, err: int) -> int:
 def _give_time(grace: float, linger: str | None) -> None:
     run: Any = importlib.import_module("ostler.cli.run")
     run.GRACE = grace
+    serving: Any = importlib.import_module("plugin.serving")
+    serving.PATIENCE = SLOT_PATIENCE
     if linger is not None:
         handover: Any = importlib.import_module("ostler.agent.handover")
         handover.LINGER = run.LINGER = float(linger)

@@ -84,6 +84,6 @@ def tour_of(node: str, run_dir: Path) -> dict[str, Any]:
 def _tour(node: str) -> str:
     run = executed_sandbox if node == EXECUTED else sandbox
     out, err = run("--once", "--node", node, typed=Path("/dev/null"))
-    assert err == ""
+    assert err == "", err
     assert isinstance(json.loads(out), dict)
     return out

@@ -14,6 +14,7 @@ import pytest
 
 from node.offer import Offer, ResourceOffer
 from node.rules import Rule
+from plugin import serving
 from plugin.door import PluginDoor
 from plugin.kubelet import RegisterRefused, RegistrationPath, grpc_go, register
 from plugin.servicer import OPTIONS
@@ -28,6 +29,12 @@ GPU = "nvidia.com/gpu"
 REGISTRY = (RegistrationPath.REGISTRY,)
 DEVICES = tuple(offered(f"g{index}") for index in range(4))
 TICK = 0.2
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kubelets answer a Register call whenever this machine comes to it."""
+    monkeypatch.setattr(serving, "PATIENCE", 30.0)
 
 
 def pod(name: str) -> Pod:

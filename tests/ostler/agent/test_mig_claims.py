@@ -74,16 +74,27 @@ async def run(box: SandboxNode, pod: str, profile: str) -> PodOutcome:
     return await box.cluster.run(samples.pod(pod, pod))
 
 
-async def runs(box: SandboxNode, pod: str) -> bool:
-    """Try again with a pending pod, as a kubelet does until the driver is registered and answers."""
-    assert box.cluster is not None
-    return (await box.cluster.retry(pod)).running
+async def runs(box: SandboxNode, pod: str, outcome: PodOutcome) -> PodOutcome:
+    """Try again with a pod that may be pending, as schedulers and kubelets do, until it runs.
+
+    A scheduler may see only a part of a pool at first, and a kubelet no driver that is registered and answers.
+    """
+
+    async def again() -> PodOutcome | None:
+        assert box.cluster is not None
+        outcome = await box.cluster.retry(pod)
+        return outcome if outcome.running else None
+
+    if outcome.running:
+        return outcome
+    found = await eventually(again, "the pod runs")
+    assert found is not None
+    return found
 
 
-async def started(box: SandboxNode, pod: str, profile: str) -> None:
-    """A pod with a claim for a partition, which runs; a scheduler tries again while it sees only a part of a pool."""
-    if not (await run(box, pod, profile)).running:
-        await eventually(lambda: runs(box, pod), "the pod runs")
+async def started(box: SandboxNode, pod: str, profile: str) -> PodOutcome:
+    """A pod with a claim for a partition, which runs."""
+    return await runs(box, pod, await run(box, pod, profile))
 
 
 async def instances(box: SandboxNode) -> list[dict[str, Any]]:
@@ -104,8 +115,8 @@ def state(hardware: InjectedNvml) -> list[str]:
 async def test_a_claim_gets_a_mig_device_and_the_next_one_what_is_left(hardware: InjectedNvml, tmp_path: Path) -> None:
     async with divided(hardware, tmp_path) as box:
         assert box.cluster is not None
-        pods = [await run(box, f"pod-{number}", "3g.40gb") for number in range(3)]
-        assert [pod.running for pod in pods] == [True, True, False]
+        pods = [await started(box, f"pod-{number}", "3g.40gb") for number in range(2)]
+        assert not (await run(box, "pod-2", "3g.40gb")).running
         made = {str(device["uuid"]) for device in await instances(box)}
         assert len(made) == 2
         given = pods[0].containers["main"]["injected"]["deviceNodes"]
@@ -146,8 +157,7 @@ async def test_an_agent_killed_in_the_middle_of_making_one_leaves_one_and_no_oth
             await box.agent.start()
             await box.registered()
             outcome = await running
-        if not outcome.running:
-            await eventually(lambda: runs(box, "one"), "the pod runs")
+        await runs(box, "one", outcome)
         assert len(await instances(box)) == 1
         await box.cluster.end("one")
         await eventually(lambda: not on_hardware(hardware), "what the claim had is removed")
@@ -203,6 +213,5 @@ async def test_a_gpu_given_whole_leaves_mig_mode_first(hardware: InjectedNvml, t
         await eventually(lambda: _none_left(box))
         assert "gpu0.mig_mode 1" in state(hardware)
         await box.cluster.apply([samples.template("whole", kind="gpu")])
-        outcome = await box.cluster.run(samples.pod("whole", "whole"))
-        assert outcome.running, outcome
+        await runs(box, "whole", await box.cluster.run(samples.pod("whole", "whole")))
         assert "gpu0.mig_mode 0" in state(hardware)

@@ -229,6 +229,7 @@ async def test_a_missing_right_is_told_once_and_devices_are_shown_all_the_same(c
     cluster.server.faults.add("patch", status=403, resource="nodes", count=-1, message=message)
     async with running(cluster, events) as part:
         await eventually(lambda: len(cluster.server.requests.writes("nodes")) > 2)
+        await eventually(lambda: part.reasons() and events.recent, "the agent has read the refusal")
         (reason,) = part.reasons()
         assert reason.startswith("the Node's allocatable is left to the kubelet, which reports it later: PATCH ")
         assert message in reason

@@ -57,6 +57,7 @@ async def test_pods_fill_all_replicas_of_a_killed_agent_and_none_is_given_twice(
         await box.registered()
         pods += await given(box, 3)
         await box.restart_agent()
+        await box.registered()
         pods += await given(box, 2)
         ids = [id_ for pod in pods for id_ in pod.ids]
         assert len(set(ids)) == len(ids) == 8
