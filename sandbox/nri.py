@@ -208,12 +208,15 @@ class NriRuntime:
             await asyncio.wait((reading,))
         except (TimeoutError, ConnectionEnded, RpcFailed, ProtocolError) as error:
             log.info("a plugin could not be registered", extra={"error": str(error)})
+        except asyncio.CancelledError:
+            pass  # stop() ends it. Before Python 3.12, asyncio reports a cancelled connection as an error.
         finally:
             if plugin in self._plugins:
                 self._plugins.remove(plugin)
             connection.close()
             reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            with suppress(asyncio.CancelledError):  # As above.
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def _register(self, plugin: _Plugin, reading: asyncio.Task[None]) -> None:
         async with self._registering:

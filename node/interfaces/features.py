@@ -25,6 +25,8 @@ _GSTRINGS, _GSSET_INFO, _GFEATURES, _SFEATURES = 0x1B, 0x37, 0x3A, 0x3B
 _SET_FEATURES = 4
 _NAME_BYTES, _BLOCK_BITS = 32, 32
 
+_known_names: list[str] = []
+
 SHORT_NAMES = {
     "rx": ("rx-checksum",),
     "tx": (
@@ -151,12 +153,8 @@ def _resolved(interface: str, known: dict[str, _Feature], wanted: Iterable[tuple
 
 def _features(interface: str) -> dict[str, _Feature]:
     """All features of the interface by the kernel's names."""
-    length = struct.unpack_from(
-        "=I", _ioctl(interface, struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_FEATURES, 0)), 16
-    )[0]
-    strings = _ioctl(interface, struct.pack("=III", _GSTRINGS, _SET_FEATURES, length) + bytes(length * _NAME_BYTES))
-    names = [strings[12 + at * _NAME_BYTES :][:_NAME_BYTES].split(b"\0", 1)[0].decode() for at in range(length)]
-    size = -(-length // _BLOCK_BITS)
+    names = _names(interface)
+    size = -(-len(names) // _BLOCK_BITS)
     answer = _ioctl(interface, struct.pack("=II", _GFEATURES, size) + bytes(size * 16))
     blocks = [struct.unpack_from("=IIII", answer, 8 + at * 16) for at in range(size)]
     found = {}
@@ -168,6 +166,18 @@ def _features(interface: str) -> dict[str, _Feature]:
             changeable = bool(available and not never)
             found[name] = _Feature(number, changeable, on=bool(active), requested=bool(requested))
     return found
+
+
+def _names(interface: str) -> list[str]:
+    """The kernel's names of features, which are the same for every interface: each question waits for its lock."""
+    if not _known_names:
+        length = struct.unpack_from(
+            "=I", _ioctl(interface, struct.pack("=IIQI", _GSSET_INFO, 0, 1 << _SET_FEATURES, 0)), 16
+        )[0]
+        strings = _ioctl(interface, struct.pack("=III", _GSTRINGS, _SET_FEATURES, length) + bytes(length * _NAME_BYTES))
+        found = (strings[12 + at * _NAME_BYTES :][:_NAME_BYTES].split(b"\0", 1)[0] for at in range(length))
+        _known_names[:] = [name.decode() for name in found]
+    return _known_names
 
 
 def _blocks(known: dict[str, _Feature]) -> int:
