@@ -13,19 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from driver.parameters.errors import shown
-from driver.parameters.fields import Refusal, list_of, number_of, object_of, truth_of
+from driver.parameters.fields import Refusal, object_of, truth_of
 from driver.parameters.interface import InterfaceParameters, hardware_address, keeps_ebpf
 from driver.parameters.interface_fields import (
-    LEAST_MTU,
-    MOST_ADDRESSES,
-    MOST_MTU,
-    MOST_NEIGHBORS,
-    MOST_ROUTES,
-    MOST_RULES,
     SYSCTLS,
     address_of,
+    entries_of,
     features_of,
     made_route,
+    mtu_of,
     name_of,
     neighbor_of,
     rule_of,
@@ -62,9 +58,9 @@ def dranet_interface(parameters: PeerParameters) -> InterfaceParameters | None:
     fields: PeerFields = {
         "profile": _profile,
         "interface": lambda each, path, content: _interface(each, path, content, found),
-        "routes": _list(found, "routes", MOST_ROUTES, _route),
-        "rules": _list(found, "rules", MOST_RULES, _rule),
-        "neighbors": _list(found, "neighbors", MOST_NEIGHBORS, _neighbor),
+        "routes": _list(found, "routes", _route),
+        "rules": _list(found, "rules", _rule),
+        "neighbors": _list(found, "neighbors", _neighbor),
         "ethtool": lambda each, path, content: _ethtool(each, path, content, found),
     }
     parameters.each(parameters.content, fields)
@@ -90,7 +86,7 @@ def _interface(parameters: PeerParameters, path: str, content: Json, found: _Set
             found["name"] = name_of(each.error, path, content)
 
     def mtu(each: PeerParameters, path: str, content: Json) -> None:
-        found["mtu"] = number_of(each.error, path, content, LEAST_MTU, MOST_MTU)
+        found["mtu"] = mtu_of(each.error, path, content)
 
     def own_address(each: PeerParameters, path: str, content: Json) -> None:
         found["hardware_address"] = hardware_address(each.error, path, content, of_claim=each.is_of_claim)
@@ -110,7 +106,7 @@ def _interface(parameters: PeerParameters, path: str, content: Json, found: _Set
 
     fields: PeerFields = {
         "name": name,
-        "addresses": _list(found, "addresses", MOST_ADDRESSES, address_of),
+        "addresses": _list(found, "addresses", address_of),
         "dhcp": _dhcp,
         "mtu": mtu,
         "hardwareAddr": own_address,
@@ -157,12 +153,12 @@ def _ethtool(parameters: PeerParameters, path: str, content: Json, found: _Setti
 
 
 def _list(
-    found: _Settings, setting: str, most: int, item: Callable[[Refusal, str, Json], object]
+    found: _Settings, setting: str, entry: Callable[[Refusal, str, Json], object]
 ) -> Callable[[PeerParameters, str, Json], None]:
     """Reads a list; an empty one asks for nothing."""
 
     def read(parameters: PeerParameters, path: str, content: Json) -> None:
-        made = list_of(parameters.error, path, content, item, most=most, what=setting)
+        made = entries_of(parameters.error, setting, path, content, entry)
         if made:
             found[setting] = made
 

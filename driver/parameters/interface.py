@@ -14,19 +14,15 @@ from collections.abc import Mapping
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.errors import ParameterError, UnservedParameter
-from driver.parameters.fields import Refusal, list_of, number_of, object_of, truth_of
+from driver.parameters.fields import Refusal, number_of, object_of, truth_of
 from driver.parameters.interface_fields import (
     CLASS_ONLY,
-    LEAST_MTU,
-    MOST_ADDRESSES,
-    MOST_MTU,
-    MOST_NEIGHBORS,
-    MOST_ROUTES,
-    MOST_RULES,
     address_of,
     check_local,
+    entries_of,
     features_of,
     hardware_address_of,
+    mtu_of,
     name_of,
     neighbor_of,
     route_of,
@@ -114,15 +110,15 @@ def _own(refusal: Refusal, name: str, path: str, content: Json, *, of_claim: boo
         case "name":
             return name_of(refusal, path, content)
         case "addresses":
-            return list_of(refusal, path, content, address_of, most=MOST_ADDRESSES, what="addresses")
+            return entries_of(refusal, name, path, content, address_of)
         case "routes":
-            return list_of(refusal, path, content, route_of, most=MOST_ROUTES, what="routes")
+            return entries_of(refusal, name, path, content, route_of)
         case "rules":
-            return list_of(refusal, path, content, rule_of, most=MOST_RULES, what="rules")
+            return entries_of(refusal, name, path, content, rule_of)
         case "neighbors":
-            return list_of(refusal, path, content, neighbor_of, most=MOST_NEIGHBORS, what="neighbors")
+            return entries_of(refusal, name, path, content, neighbor_of)
         case "mtu":
-            return number_of(refusal, path, content, LEAST_MTU, MOST_MTU)
+            return mtu_of(refusal, path, content)
         case "hardware_address":
             return hardware_address(refusal, path, content, of_claim=of_claim)
         case "vf":

@@ -17,12 +17,14 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import TypeVar
 
 from driver.parameters.errors import shown, shown_key
-from driver.parameters.fields import Refusal, number_of, object_of, text_of, truth_of, unknown_field
+from driver.parameters.fields import Refusal, list_of, number_of, object_of, text_of, truth_of, unknown_field
 from kube.bodies import Json, JsonObject
 from node.interfaces.model import Neighbor, Route, RoutingRule
 from node.values import Value, value
 
-MOST_ADDRESSES, MOST_ROUTES, MOST_RULES, MOST_NEIGHBORS, MOST_FEATURES = 16, 64, 32, 64, 32
+MOST: Mapping[str, int] = {"addresses": 16, "routes": 64, "rules": 32, "neighbors": 64}
+"""Entries of each list."""
+MOST_FEATURES = 32
 LONGEST_NAME = 15
 """Characters of an interface's name (IFNAMSIZ less the closing zero)."""
 LEAST_MTU, MOST_MTU = 68, 65535
@@ -47,6 +49,7 @@ If a pod's network namespace vanishes, the kernel moves its interfaces to the no
 plugin that finds one in the place of its own serves no pod of the node until ostler has renamed it.
 """
 
+_Entry = TypeVar("_Entry")
 _Four = TypeVar("_Four")
 _Six = TypeVar("_Six")
 
@@ -98,6 +101,18 @@ SHORT_NAMES = {
 """What ``ethtool -k`` shows for the names that ``ethtool -K`` takes."""
 _FEATURE = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
+
+
+def entries_of(
+    refusal: Refusal, setting: str, field: str, content: Json, entry: Callable[[Refusal, str, Json], _Entry]
+) -> tuple[_Entry, ...]:
+    """A list of ``MOST``, each entry read by ``entry``; raises what ``refusal`` makes."""
+    return list_of(refusal, field, content, entry, most=MOST[setting], what=setting)
+
+
+def mtu_of(refusal: Refusal, field: str, content: Json) -> int:
+    """A size that an interface can have; raises what ``refusal`` makes."""
+    return number_of(refusal, field, content, LEAST_MTU, MOST_MTU)
 
 
 def name_of(refusal: Refusal, field: str, content: Json) -> str:
