@@ -18,22 +18,15 @@ from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
 from node.ledger.bookkeeping import Bookkeeping
-from node.ledger.events import HoldsChanged
-from node.ledger.holds import HeldError, Hold, HoldState
+from node.ledger.holds import HeldError
 from node.ledger.ledger import HoldsReleased
 from node.opening import read_kernel_text
 from node.partitions import MigLayout, PartitionError
 from node.rules import rule_for
+from ostler.agent.divided_hardware import AGAIN, HELD, WITHDRAWN, withheld
 from ostler.config.settings import Settings
 
 log = logging.getLogger("ostler.partitions")
-
-AGAIN = 10.0
-"""Seconds after which a GPU that could not be divided is tried again."""
-_HELD = "held"
-"""One cause for any holder of the GPU: on a busy one the holders change all the time."""
-WITHDRAWN = 1.0
-"""Seconds for the doors' schedulers to see that a GPU is taken, before its devices change."""
 
 
 class MigLayouts:
@@ -127,16 +120,17 @@ class MigLayouts:
 
     async def _divide(self, gpu: Device, layout: MigLayout) -> bool:
         """Divide the GPU; returns whether nothing is left to wait for."""
-        owner = f"layout/{gpu.name}"
-        taken = Hold(gpu.name, None, "its MIG layout is applied", self._clock(), owner, state=HoldState.PENDING_RELEASE)
+        owner, why = f"layout/{gpu.name}", "its MIG layout is applied"
         try:
-            self._books.ledger.take(owner, (taken,))
+            async with withheld(self._books, self._inventory, owner, (gpu.name,), why=why, now=self._clock()):
+                return await self._apply(gpu, layout)
         except HeldError as error:
-            self._report(gpu, layout, str(error), _HELD)
+            self._report(gpu, layout, str(error), HELD)
             return False
-        self._books.bus.publish(HoldsChanged())
+
+    async def _apply(self, gpu: Device, layout: MigLayout) -> bool:
+        await asyncio.sleep(WITHDRAWN)
         try:
-            await asyncio.sleep(WITHDRAWN)
             await asyncio.to_thread(self._maker.apply_layout, gpu, layout)
         except PartitionError as error:
             self._report(gpu, layout, error.reason)
@@ -147,11 +141,6 @@ class MigLayouts:
             self._reported.pop(gpu.name, None)
             text = f"{gpu.name} is divided into {_words(layout)}"
             self._events.emit(EventType.NORMAL, "MigLayoutApplied", text)
-        finally:
-            with contextlib.suppress(InventoryStopped):
-                await self._inventory.rescan()
-            self._books.ledger.release(owner)
-            self._books.bus.publish(HoldsChanged())
         return True
 
     def _report(self, gpu: Device, layout: MigLayout, reason: str, cause: str = "") -> None:

@@ -20,23 +20,18 @@ from node.inventory.model import Device
 from node.inventory.nics.function_maker import VfError, VfMaker, VfRecord
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.events import HoldsChanged
-from node.ledger.holds import HeldError, Hold, HoldState
+from node.ledger.holds import HeldError
 from node.ledger.ledger import HoldsReleased
 from node.virtual_functions import VfMaking, VfState, VfVerdict, counted, verdicts
+from ostler.agent.divided_hardware import AGAIN, HELD, WITHDRAWN, withheld
 from ostler.config.settings import Settings
 
 log = logging.getLogger("ostler.virtual_functions")
 
-AGAIN = 10.0
-"""Seconds after which a physical function that somebody held is looked at again."""
-WITHDRAWN = 1.0
-"""Seconds for the doors' schedulers to see that a physical function is taken, before it changes."""
 VISIBLE = 30.0
 """Seconds within which virtual functions that were made should be visible, with their driver."""
 _LOOK = 0.5
 """Seconds between two looks at virtual functions that are not visible yet."""
-_HELD = "held"
-"""One cause for any holder of the function."""
 
 
 class VirtualFunctions:
@@ -125,28 +120,19 @@ class VirtualFunctions:
 
     async def _make(self, wanted: VfVerdict) -> bool:
         """Make virtual functions of one physical one; returns whether nothing is left to wait for."""
-        device = wanted.device
-        owner = f"virtual-functions/{wanted.address}"
-        holds = [
-            Hold(
-                name,
-                None,
-                "its virtual functions are being made",
-                self._clock(),
-                owner,
-                state=HoldState.PENDING_RELEASE,
-            )
-            for name in self._ports(device)
-        ]
+        owner, ports = f"virtual-functions/{wanted.address}", self._ports(wanted.device)
+        why = "its virtual functions are being made"
         try:
-            self._books.ledger.take(owner, holds)
+            async with withheld(self._books, self._inventory, owner, ports, why=why, now=self._clock()):
+                return await self._change(wanted)
         except HeldError as error:
-            self._report(wanted, str(error), _HELD)
+            self._report(wanted, str(error), HELD)
             return False
-        self._books.bus.publish(HoldsChanged())
+
+    async def _change(self, wanted: VfVerdict) -> bool:
+        await asyncio.sleep(self._withdrawn)
+        rule = wanted.rule
         try:
-            await asyncio.sleep(self._withdrawn)
-            rule = wanted.rule
             binds = await asyncio.to_thread(self._maker.make, wanted.address, rule.count, autoprobe=rule.autoprobe)
             self._note(wanted)
             await self._await_visible(wanted, with_driver=binds)
@@ -156,11 +142,6 @@ class VirtualFunctions:
                 return False
             self._failed[wanted.address] = wanted, error.reason
             self._tell()
-        finally:
-            with contextlib.suppress(InventoryStopped):
-                await self._inventory.rescan()
-            self._books.ledger.release(owner)
-            self._books.bus.publish(HoldsChanged())
         return True
 
     def _ports(self, physical: Device) -> list[str]:
