@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import gc
@@ -33,6 +34,9 @@ for _name, _is_same in (("same", True), ("others", False)):
         _name, derandomize=_is_same, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
     )
 hypothesis.settings.load_profile("same")
+
+# The last collections of the interpreter find nothing that anybody needs, and take a second of every worker.
+atexit.register(gc.freeze)
 
 ROOM = 1 << 30
 """Bytes that must be free in memory for the directories of tests; containers often have 64 MiB there."""

@@ -36,16 +36,20 @@ CAPACITY = 8
 
 
 class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
-    """One serving of one plugin with ``flaws``, rules to break, or habits; ``watched``: it is in plugins_registry."""
+    """One serving of one plugin with ``flaws``, rules to break, or habits; ``watched``: it is in plugins_registry.
 
-    def __init__(self, root: Path, flaws: Collection[str], *, watched: bool, started: int) -> None:
+    Once ``changed`` is set a device is unhealthy.
+    """
+
+    def __init__(
+        self, root: Path, flaws: Collection[str], changed: asyncio.Event, *, watched: bool, started: int
+    ) -> None:
         self.flaws = frozenset(flaws)
         self.resources = [RESOURCE] if "own-socket" not in self.flaws else [RESOURCE, "a.example/nic"]
         if "resource-name" in self.flaws:
             self.resources = ["gpu"]
         self.kubelet = root / "device-plugins" / "kubelet.sock"
-        self.changed = root / "changed"
-        """Once this file is there a device is unhealthy."""
+        self.changed = changed
         self.watched = watched
         self.started = started
         self.path = root / ("plugins_registry" if watched else "device-plugins") / "a.example-gpu.sock"
@@ -208,8 +212,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 return
             if "full-lists" in self.flaws:
                 yield api_pb2.ListAndWatchResponse(devices=devices[:1])
-            while "reports-changes" in self.flaws or not self.changed.exists():
-                await asyncio.sleep(LOOK)
+            await (asyncio.Event() if "reports-changes" in self.flaws else self.changed).wait()
             devices[0].health = "Unhealthy"
             yield api_pb2.ListAndWatchResponse(devices=devices)
             await asyncio.Event().wait()
@@ -316,15 +319,20 @@ class PluginInProcess:
         self._flaws = flaws
         self._watched = watched
         self._started = 0
+        self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.stop()
         self._started += 1
-        plugin = FlawedPlugin(self._root, self._flaws, watched=self._watched, started=self._started)
+        plugin = FlawedPlugin(self._root, self._flaws, self._changed, watched=self._watched, started=self._started)
         self.plugin = plugin
         work = asyncio.sleep(3600) if "registers" in self._flaws else plugin.run_until_over()
         self._task = asyncio.create_task(work)
+
+    async def change(self) -> None:
+        """Make a device unhealthy, for later starts as well."""
+        self._changed.set()
 
     async def terminate(self) -> ProgramEnd:
         in_time = "ends-in-grace" not in self._flaws

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -132,15 +131,11 @@ async def judged(root: Path, name: str) -> list[RuleVerdict]:
     watched = name in (*WATCHED, NONE_WATCHED)
     program = PluginInProcess(root, *flaws, watched=watched)
     pace = IMPATIENT if watched or name in SILENT else PACE
-    bed = PluginTestbed(root, program, pace, change=partial(_change, root))
+    bed = PluginTestbed(root, program, pace, change=program.change)
     try:
         return await judge(PLUGIN_RULES, bed)
     finally:
         await bed.discard()
-
-
-async def _change(root: Path) -> None:
-    (root / "changed").write_text("")
 
 
 @pytest.fixture
