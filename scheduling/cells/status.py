@@ -6,7 +6,7 @@ in another state only if no leaf is used. A virtual leaf is Used only by its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from scheduling.cells.groups import AffinityGroup
 from scheduling.cells.state import ClusterState
 from scheduling.cells.tree import OPPORTUNISTIC, CellState, PhysicalCell, VirtualCell
 
-_STRONGEST_FIRST = (CellState.USED, CellState.RESERVING, CellState.RESERVED, CellState.FREE)
+_STRONGEST_FIRST = (CellState.USED, CellState.RESERVING, CellState.RESERVED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,14 @@ def cluster_status(state: ClusterState, name: str) -> tuple[CellStatus, ...]:
 
 
 def _physical(cell: PhysicalCell, leaf_type: str, *, is_shallow: bool) -> CellStatus:
-    children = tuple(_physical(each, "", is_shallow=False) for each in (() if is_shallow else cell.children))
+    children: tuple[CellStatus, ...] = ()
+    if is_shallow:
+        state = _state_of(cell)
+    elif cell.children:
+        children = tuple([_physical(each, "", is_shallow=False) for each in cell.children])
+        state = _strongest([each.state for each in children])
+    else:
+        state = cell.state
     own = cell.used_by if cell.reserved_by is None else cell.reserved_by
     virtual = cell.virtual
     cluster = virtual.cluster if virtual is not None else own.cluster if own is not None else ""
@@ -149,7 +156,7 @@ def _physical(cell: PhysicalCell, leaf_type: str, *, is_shallow: bool) -> CellSt
         leaf_type=leaf_type,
         is_node_level=cell.level == cell.node_level,
         address=cell.address,
-        state=_state_of(cell) if is_shallow else _joined(children, cell.state),
+        state=state,
         healthy=cell.healthy,
         priority=cell.priority,
         children=children,
@@ -159,15 +166,19 @@ def _physical(cell: PhysicalCell, leaf_type: str, *, is_shallow: bool) -> CellSt
 
 
 def _virtual(cell: VirtualCell, leaf_type: str, *, is_shallow: bool) -> CellStatus:
-    children = tuple(_virtual(each, "", is_shallow=False) for each in (() if is_shallow else cell.children))
+    children: tuple[CellStatus, ...] = ()
+    if is_shallow or not cell.children:
+        state = _state_of(cell)
+    else:
+        children = tuple([_virtual(each, "", is_shallow=False) for each in cell.children])
+        state = _strongest([each.state for each in children])
     physical = cell.physical
-    leaf_state = CellState.FREE if physical is None or cell.priority < 0 else physical.state
     return CellStatus(
         kind=cell.kind,
         leaf_type=leaf_type,
         is_node_level=cell.level == cell.node_level,
         address=cell.address,
-        state=_state_of(cell) if is_shallow else _joined(children, leaf_state),
+        state=state,
         healthy=cell.healthy,
         priority=cell.priority,
         children=children,
@@ -177,16 +188,17 @@ def _virtual(cell: VirtualCell, leaf_type: str, *, is_shallow: bool) -> CellStat
     )
 
 
-def _joined(children: Iterable[CellStatus], leaf: CellState) -> CellState:
-    found = {each.state for each in children} or {leaf}
-    return next(each for each in _STRONGEST_FIRST if each in found)
-
-
 def _state_of(cell: PhysicalCell | VirtualCell) -> CellState:
+    if cell.children:
+        return _strongest([_state_of(each) for each in cell.children])
     if isinstance(cell, PhysicalCell):
-        found = {_state_of(each) for each in cell.children} or {cell.state}
-    elif cell.children:
-        found = {_state_of(each) for each in cell.children}
-    else:
-        found = {CellState.FREE if cell.physical is None or cell.priority < 0 else cell.physical.state}
-    return next(each for each in _STRONGEST_FIRST if each in found)
+        return cell.state
+    return CellState.FREE if cell.physical is None or cell.priority < 0 else cell.physical.state
+
+
+def _strongest(states: list[CellState]) -> CellState:
+    # A list is searched by identity; a set would call the enumeration's own hash for every state.
+    for each in _STRONGEST_FIRST:
+        if each in states:
+            return each
+    return CellState.FREE
