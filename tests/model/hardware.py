@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from node.inventory.model import Capacity, Device, DeviceKind, Snapshot, sorted_attributes
@@ -53,6 +54,7 @@ PERCENT = 33
 """Compute that a claim consumes of a shared GPU by default: one replica's part."""
 
 
+@functools.cache
 def rules_with(doors: tuple[Doors, ...], shared: bool = False) -> tuple[Rule, ...]:
     """The rules, each with its door."""
     rules = tuple(replace(rule, door=door) for rule, door in zip(RULES, doors, strict=True))

@@ -12,6 +12,21 @@ from node.rules import Door
 
 PENDING = frozenset(state for state in LedgerState if state.value.startswith(("pod-", "claim-")))
 
+_POD, _CLAIM = f"held by {Door.PLUGIN}", f"held by {Door.DRA}"
+_WAITS, _PENDING = "pending for the plugin door", "pending"
+_EXPECTED: dict[LedgerState, tuple[set[str], ...]] = {
+    LedgerState.FREE: (set(),),
+    LedgerState.RESERVED: ({"reserved"},),
+    LedgerState.POD: ({_POD},),
+    LedgerState.CLAIM: ({_CLAIM},),
+    LedgerState.BOTH: ({_POD, _CLAIM},),
+    LedgerState.POD_CHECK: ({_WAITS},),
+    # It stays in the plugin door's list for some seconds, and each share of it for as many.
+    LedgerState.POD_CONTAINERS: ({_WAITS}, {_PENDING}, {_WAITS, _PENDING}),
+    LedgerState.CLAIM_CONTAINERS: ({_WAITS}, {_PENDING}, {_WAITS, _PENDING}),
+}
+"""What the ledger may have of a device in each state; in the others it waits."""
+
 
 class StatesWatch:
     """What is wrong goes into ``problems``; ``seen`` are the transitions that were made."""
@@ -43,7 +58,8 @@ class StatesWatch:
                 places.update((hold.device, *hold.within))
         for device in sorted({*self._states, *entered}):
             state, found = self._states.get(device, LedgerState.FREE), _found(entered.get(device, ()))
-            if found not in _expected(state) and not self._waits_behind_another(device, state, found, places):
+            expected = _EXPECTED.get(state, ({_PENDING},))
+            if found not in expected and not self._waits_behind_another(device, state, found, places):
                 self.problems.append(f"{device} is {state}, and the ledger has {sorted(found)}")
 
     def _waits_behind_another(self, device: str, state: LedgerState, found: set[str], places: set[str]) -> bool:
@@ -72,23 +88,3 @@ def _found(holds: Iterable[Hold]) -> set[str]:
     if len(found) > 1:
         return set(found) - hidden - ({"reserved"} if f"held by {Door.DRA}" in found else set())
     return set(found)
-
-
-def _expected(state: LedgerState) -> tuple[set[str], ...]:
-    by_pod, by_claim, waits, pending = (
-        f"held by {Door.PLUGIN}",
-        f"held by {Door.DRA}",
-        "pending for the plugin door",
-        "pending",
-    )
-    return {
-        LedgerState.FREE: (set[str](),),
-        LedgerState.RESERVED: ({"reserved"},),
-        LedgerState.POD: ({by_pod},),
-        LedgerState.CLAIM: ({by_claim},),
-        LedgerState.BOTH: ({by_pod, by_claim},),
-        LedgerState.POD_CHECK: ({waits},),
-        # It stays in the plugin door's list for some seconds, and each share of it for as many.
-        LedgerState.POD_CONTAINERS: ({waits}, {pending}, {waits, pending}),
-        LedgerState.CLAIM_CONTAINERS: ({waits}, {pending}, {waits, pending}),
-    }.get(state, ({pending},))
