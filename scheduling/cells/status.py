@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from scheduling.cells.groups import AffinityGroup
 from scheduling.cells.state import ClusterState
@@ -17,8 +17,7 @@ from scheduling.cells.tree import OPPORTUNISTIC, CellState, PhysicalCell, Virtua
 _STRONGEST_FIRST = (CellState.USED, CellState.RESERVING, CellState.RESERVED)
 
 
-@dataclass(frozen=True, slots=True)
-class CellStatus:
+class CellStatus(NamedTuple):
     """One cell and everything below it. `other` is the cell that it is bound to, without children."""
 
     kind: str
