@@ -5,6 +5,7 @@
 - **protobuf's implementation in Python** (1.5 MB, 6 ms with what it imports): the generated code imports it also where
   messages are made by the compiled implementation, which never calls it.
 - **typing_extensions** (1.5 ms): ``grpc.aio`` takes one name from it, which Python has since 3.11.
+- **ipaddress** (1 ms) and **asyncio.sslproto** (0.5 ms): for URLs with addresses, and for TLS of the event loop itself.
 
 The first is reported as missing, the others are replaced by stand-ins that load the real module when somebody takes
 anything else from it. Invariant: after the block every one of them can be imported as before.
@@ -21,7 +22,9 @@ from typing import Self
 
 _ABSENT = ("ssl", "_hashlib")
 _DEFERRED: dict[str, dict[str, object]] = {
+    "asyncio.sslproto": {},
     "google.protobuf.internal.python_message": {},
+    "ipaddress": {},
     "typing_extensions": {"Self": Self},
 }
 """The modules that are replaced, and what their stand-ins have."""

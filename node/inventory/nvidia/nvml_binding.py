@@ -210,7 +210,7 @@ class Binding:
         if function is None:
             raise CallFailed(call, "FUNCTION_NOT_FOUND")
         try:
-            return function(*(item.value if isinstance(item, Handle) else item for item in arguments))
+            return function(*[item.value if isinstance(item, Handle) else item for item in arguments])
         except self._module.NVMLError as error:
             raise CallFailed(call, self.error_name(error.value)) from error
         except UnicodeDecodeError as error:

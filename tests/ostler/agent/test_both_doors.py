@@ -111,13 +111,13 @@ async def test_an_allocate_waits_until_the_ledger_is_loaded_which_begins_with_th
     async with serving(short_dir, WHOLE, OTHER) as doors:
         assert not names, "nothing is loaded before the kubelet is called"
         doors._plugin.bus.publish(RegistrationBegun(GPU))
-        await asyncio.wait_for(begun.wait(), 5)
+        await asyncio.wait_for(begun.wait(), 60)
         assert "node.ledger.bookkeeping" in names
         doubt = doors.doubted(GPU, offered(OTHER))
         assert doubt is not None
         assert doors.holds_status() is None
         loaded.set()
-        await asyncio.wait_for(doubt, 5)
+        await asyncio.wait_for(doubt, 60)
         doors.take(GPU, offered(OTHER))
         assert [hold.device for hold in doors.holds_view()._books.ledger.all] == [OTHER.name]
 

@@ -36,7 +36,9 @@ from ostler.cli.imports import left_out
 with left_out():
     from protos.deviceplugin.v1beta1 import api_pb2
     import grpc.aio
+    import pathlib, urllib.parse
 left = {"google.protobuf.internal.python_message", "google.protobuf.text_format", "typing_extensions"}
+left |= {"asyncio.sslproto", "ipaddress"}
 assert not left & sys.modules.keys(), left & sys.modules.keys()
 request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["a"])])
 assert api_pb2.AllocateRequest.FromString(request.SerializeToString()) == request
@@ -49,6 +51,9 @@ from google.protobuf import text_format
 assert "devices_ids" in text_format.MessageToString(request)
 import typing_extensions
 assert typing_extensions.override
+assert urllib.parse.urlsplit("http://[::1]:80/").hostname == "::1"
+import asyncio.selector_events, asyncio.sslproto
+assert asyncio.selector_events.sslproto.SSLProtocol is asyncio.sslproto.SSLProtocol
 """
 TAKEN = """
 import sys, threading
