@@ -244,6 +244,7 @@ async def test_the_kubelet_never_misses_a_device_while_it_changes_over(generatio
         done.set()
         assert await gap == 0.0
         assert "the kubelet has changed over" in box.log.read_text()
+        await eventually(lambda: box.kubelet.open_streams(GPU) == 1, "the kubelet has the new one")
         more = await box.give(GPU, 4)
         assert more.admission.admitted
         assert not set(more.ids) & {*held.ids, *during.ids}
