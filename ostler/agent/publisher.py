@@ -15,14 +15,16 @@ from typing import TYPE_CHECKING
 from node.eligibility import offer
 from node.events import EventSink, EventType
 from node.inventory.model import Snapshot, SnapshotJudged
+from node.ledger.holds import wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Offer
-from node.rules import Door, Rule
+from node.rules import Door, Doors, Rule
 from node.values import replace
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
 
 if TYPE_CHECKING:
+    from driver.devices.view import DoorView
     from node.cdi.directory import CdiDirectory
     from node.ledger.bookkeeping import Bookkeeping
     from node.ledger.events import HoldsChanged, OfferChanged
@@ -43,7 +45,7 @@ than necessary. ``_PER_DEVICE`` makes it longer on nodes with many devices.
 """
 _PER_DEVICE = 0.0002
 ALONE = 0.2
-"""The same with one door: no other scheduler waits for it, and the kubelet's calls need not."""
+"""The same with one door, or if no device is for both: no other scheduler waits for it, and calls need not."""
 
 
 class Publisher:
@@ -70,6 +72,8 @@ class Publisher:
         self._wanted = asyncio.Event()
         self._problems: tuple[str, ...] = ()
         self._scheduled: asyncio.TimerHandle | None = None
+        self._crosses = True
+        """Whether what one door gives changes what the other may give, as far as the last decision shows."""
         self.published = asyncio.Event()
         self.shown: tuple[Snapshot, Offer] = (Snapshot(), Offer())
         self.context = NOTHING_HELD
@@ -103,7 +107,7 @@ class Publisher:
     def on_holds_changed(self, _: HoldsChanged | OfferChanged | None = None) -> None:
         """Have the offers follow a change of holds, soon; for the event loop only."""
         if self._scheduled is None:
-            seconds = ALONE if self._dra is None else HOLDS
+            seconds = HOLDS if self._dra is not None and self._crosses else ALONE
             seconds = max(seconds, len(self.shown[0].devices) * _PER_DEVICE)
             self._scheduled = asyncio.get_running_loop().call_later(seconds, self._wake)
 
@@ -154,6 +158,7 @@ class Publisher:
         decided = None
         if dra is not None:
             decided = dra.decide(snapshot, self._settings.rules, context)
+            self._crosses = crosses(offered, decided.view)
             # Lets claims that wait for a device go on: showing the rest takes as long again.
             await asyncio.sleep(0)
         # Holds change with every pod, but what the plugin door shows seldom does.
@@ -216,3 +221,15 @@ class Publisher:
                 self._events.emit(EventType.WARNING, "CdiSpec", problem)
         self._problems = tuple(problems)
         return fault
+
+
+def crosses(offered: Offer, view: DoorView) -> bool:
+    """Whether a device or a part of it is for both doors, or a door still shows what rules have moved to the other."""
+    given = [
+        (each.device, resource.rule.door, Door.PLUGIN) for resource in offered.resources for each in resource.devices
+    ]
+    given += [(each.device, each.rule.door, Door.DRA) for each in view.devices]
+    if any(doors is Doors.BOTH or not doors.has(door) for _, doors, door in given):
+        return True
+    door_of = {device.name: door for device, _, door in given}
+    return any(door_of.get(whole, door) is not door for device, _, door in given for whole in wholes_of(device))

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from driver.devices.view import DoorView
 from driver.door.registration import RegistrationChanged
 from node.events import EventBus
 from node.inventory.identity import IdentityStore
@@ -142,8 +144,9 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
         def rules_of_plugin_door(self, rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
             return rules
 
-        def decide(self, *_: object) -> None:
-            """Nothing is decided."""
+        def decide(self, *_: object) -> SimpleNamespace:
+            """It offers nothing."""
+            return SimpleNamespace(view=DoorView())
 
         def show(self, _: object) -> None:
             """Nothing is shown."""

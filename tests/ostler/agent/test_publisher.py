@@ -6,19 +6,22 @@ import contextlib
 from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 
+import pytest
+
+from driver.devices.view import DoorView, DraDevice
 from node.events import EventType
-from node.inventory.model import Snapshot
+from node.inventory.model import Device, Host, Snapshot
 from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.holds import Hold, plugin_owner
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
-from node.offer import Offer
+from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Door, Doors, Rule
 from node.topology.model import Topology
 from node.values import replace
-from ostler.agent.publisher import Publisher
+from ostler.agent.publisher import Publisher, crosses
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
-from tests.making.offered_devices import gpu, snapshot
+from tests.making.offered_devices import gpu, mig, snapshot
 from tests.waiting import background, eventually
 
 
@@ -102,3 +105,29 @@ async def test_the_kubelet_s_list_is_made_anew_only_when_it_would_be_another(tmp
         publisher.use(replace(Settings(), state_dir=tmp_path))
         publisher.submit(snapshot(gpu(1)))
         await eventually(lambda: door.shown == 3, "no rule offers it any more")
+
+
+PLUGIN, DRA, BOTH = (Rule("nvidia.com/gpu", door=door) for door in (Doors.PLUGIN, Doors.DRA, Doors.BOTH))
+
+
+@pytest.mark.parametrize(
+    ("at_plugin", "at_dra", "together"),
+    [
+        ([(gpu(0), PLUGIN)], [(gpu(1), DRA)], False),
+        ([(gpu(0), BOTH)], [(gpu(0), BOTH)], True),
+        ([], [(gpu(0), BOTH)], True),
+        # A rule has moved the device, which a pod of the old door still has.
+        ([(gpu(0), DRA)], [(gpu(1), DRA)], True),
+        ([(gpu(0), PLUGIN)], [(gpu(1), PLUGIN)], True),
+        # A whole at one door, its parts at the other.
+        ([(gpu(0), PLUGIN)], [(mig(0, 0), DRA)], True),
+        ([(gpu(1), PLUGIN)], [(mig(0, 0), DRA), (gpu(0), DRA)], False),
+        ([], [], False),
+    ],
+)
+def test_a_change_of_holds_waits_longer_where_no_door_gives_what_the_other_has(
+    at_plugin: list[tuple[Device, Rule]], at_dra: list[tuple[Device, Rule]], together: bool
+) -> None:
+    resources = [ResourceOffer("r", rule, (OfferedDevice("id", device, healthy=True),)) for device, rule in at_plugin]
+    view = DoorView(tuple(DraDevice(device, rule, healthy=True) for device, rule in at_dra), Host(), 1)
+    assert crosses(Offer(tuple(resources)), view) is together
