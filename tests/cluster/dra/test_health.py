@@ -13,6 +13,10 @@ from tests.cluster.rig.node import Node
 from tests.cluster.rig.pods import Pods, phase
 from tests.cluster.rig.processes import wait_until
 
+REPLAYED = {"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"}
+PATIENT = {"evictAfter": "1h"}
+"""A lost GPU evicts its pods after ten seconds, in which a busy machine may not have started one."""
+
 
 def health(found: Object) -> dict[str, tuple[str, str]]:
     """State and reason of each device of a pod's claims, by the kubelet's name of the device."""
@@ -34,7 +38,7 @@ def test_a_failed_gpu_shows_in_its_pods_status_with_the_reason_and_heals(
     cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
 ) -> None:
     hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
-    run_driver("l4-2", GPUS, inventory={"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"})
+    run_driver("l4-2", GPUS, inventory=REPLAYED, health=PATIENT)
     claims.wait_slices(2)
     claims.create(template("both", devices(request(count=2))))
     found = pods.run(user("user", own="both"))
@@ -63,7 +67,7 @@ def test_a_sick_gpu_is_prepared_for_a_claim_that_tolerates_its_taint_and_else_wh
     """Where there are no taints, such a device may be chosen for any claim."""
     node, claims, pods = stage.node, stage.claims, stage.pods
     hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
-    agent = stage.run_driver("l4-2", GPUS, inventory={"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"})
+    agent = stage.run_driver("l4-2", GPUS, inventory=REPLAYED, health=PATIENT)
     claims.wait_slices(2)
     hardware.fail(0)
     wait_until(
