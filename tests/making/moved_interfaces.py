@@ -207,6 +207,12 @@ class InterfaceNode:
         folder = self.node.root / "state" / "interfaces" / "journal"
         return sorted(path.name for path in folder.glob("*.json")) if folder.is_dir() else []
 
+    @property
+    def lost(self) -> list[str]:
+        """Devices with a record of a lost interface."""
+        folder = self.node.root / "state" / "interfaces" / "lost"
+        return sorted(path.stem for path in folder.glob("*.json"))
+
     def is_home(self, *devices: str) -> bool:
         """Whether these interfaces, or all, are on the node, with nothing on record about them."""
         at_home = all(self.mover.place(each) == "host" for each in devices or (NIC1, NIC2, NIC3))

@@ -31,6 +31,7 @@ from node.interfaces.model import (
 from node.value_data import from_data, to_data
 from tests.making.claim_service import Killed, reference
 from tests.making.moved_interfaces import NIC1, NIC2, DieAtInterface, InterfaceNode
+from tests.waiting import background, eventually
 
 SANDBOXES = (1, 2)
 CALLS = ("look", "attach", "attached", "detach")
@@ -40,7 +41,7 @@ OPERATIONS = st.one_of(
     st.tuples(st.just("kill"), st.tuples(st.sampled_from(InterfaceStep), st.sampled_from((1, 2)))),
     *(
         st.tuples(st.just(name), st.none())
-        for name in ("heal", "restart", "synchronize", "prepare", "unprepare", "retry")
+        for name in ("heal", "restart", "synchronize", "prepare", "unprepare", "retry", "hide", "show")
     ),
 )
 
@@ -92,12 +93,18 @@ class History:
                     await self.service.unprepare(reference())
             case "retry":
                 await interfaces.retry()
+            case "hide":
+                # A process of the pod takes it into a namespace of its own.
+                if mover.place(NIC2) not in ("host", ""):
+                    mover.places[NIC2], mover.returns = "/hidden", False
+            case "show":
+                mover.returns = True
 
     def check(self) -> None:
         """What holds at any moment."""
         places = {self.place.mover.place(each) for each in (NIC1, NIC2)}
         if places != {"host"}:
-            assert self.place.journal, "what is out is on record"
+            assert self.place.journal or self.place.lost, "what is out is on record"
         if self.place.guard().exists() and all(Path(each.netns).exists() for each in self.sandboxes.values()):
             assert len(places) == 1
             assert places != {"host"}, "no container starts without its interfaces"
@@ -113,10 +120,14 @@ async def scenario(root: Path, operations: list[tuple[str, Any]]) -> None:
             await history.begin()
         history.check()
     history.place.mover.faults.clear()
+    history.place.mover.returns = True
     for sandbox in history.sandboxes.values():
         Path(sandbox.netns).unlink(missing_ok=True)
     await history.begin()
     await history.service.unprepare(reference())
+    async with background(history.place.interfaces.keep()):
+        history.place.interfaces.on_inventory_changed()
+        await eventually(lambda: not history.place.lost)
     assert history.place.is_home()
     assert not history.place.guard().exists()
     assert history.service.ledger.all == ()

@@ -42,10 +42,6 @@ async def lost(place: InterfaceNode, *devices: str) -> ClaimService:
     return service
 
 
-def records(place: InterfaceNode) -> list[str]:
-    return sorted(path.name for path in (place.node.root / "state/interfaces/lost").glob("*.json"))
-
-
 def holds(service: ClaimService) -> list[tuple[str, str]]:
     return [(hold.device, hold.words) for hold in service.ledger.all]
 
@@ -55,7 +51,7 @@ async def test_the_claim_is_released_and_the_device_held(place: InterfaceNode) -
     assert place.node.events.of("InterfaceLost") == [LOST]
     assert holds(service) == [(NIC1, HELD)]
     assert place.journal == []
-    assert records(place) == [f"{NIC1}.json"]
+    assert place.lost == [NIC1]
     shown = place.interfaces.places()[NIC1]
     assert (shown.pod, shown.interface, shown.problem) == ("default/pod-1", "eth1", PLACE)
 
@@ -87,7 +83,7 @@ async def test_it_is_restored_when_it_is_back_by_whichever_agent_runs(place: Int
         place.interfaces.on_inventory_changed()
         await eventually(lambda: holds(service) == [])
         assert place.is_home(NIC1)
-        assert records(place) == []
+        assert place.lost == []
         assert place.interfaces.places() == {}
         [found] = place.node.events.of("InterfaceFound")
         assert found.startswith(f"interface eth1 of device {NIC1} is back on the node after ")
@@ -124,14 +120,14 @@ async def test_a_device_that_left_the_machine_is_held_no_longer(place: Interface
         assert place.node.events.of("InterfaceLost")[1:] == [
             (f"interface eth1 of device {NIC1}: {GONE}; pod default/pod-1 had it, and its device is no longer held")
         ]
-        assert records(place) == []
+        assert place.lost == []
 
 
 async def test_a_device_that_left_the_machine_with_its_pod_is_not_held_at_all(place: InterfaceNode) -> None:
     place.mover.gone.add(NIC1)
     service = await lost(place)
     assert holds(service) == []
-    assert records(place) == []
+    assert place.lost == []
     [told] = place.node.events.of("InterfaceLost")
     assert told == (f"claim default/claim-1: interface eth1 of device {NIC1}: {GONE}; pod default/pod-1 had it")
 
@@ -170,7 +166,7 @@ async def test_the_next_pod_of_the_same_claim_gets_it_restored_or_not_at_all(pla
     await place.interfaces.run(third)
     assert place.mover.calls[:2] == [f"detach {NIC1}", f"look {NIC1}"]
     assert place.mover.place(NIC1) == third.netns
-    assert records(place) == []
+    assert place.lost == []
 
 
 async def test_killed_between_the_record_of_the_loss_and_the_end_of_the_move_both_agree(
@@ -184,12 +180,12 @@ async def test_killed_between_the_record_of_the_loss_and_the_end_of_the_move_bot
         with pytest.raises(Killed):
             await lost(place)
     assert place.journal
-    assert records(place)
+    assert place.lost
     service = await place.agent()
     await service.unprepare(reference())
     assert holds(service) == [(NIC1, HELD)]
     assert place.journal == []
-    assert records(place)
+    assert place.lost
 
 
 async def test_a_reboot_ends_the_loss(place: InterfaceNode) -> None:
@@ -197,7 +193,7 @@ async def test_a_reboot_ends_the_loss(place: InterfaceNode) -> None:
     place.node.boot = "boot-2"
     service = await place.agent()
     assert holds(service) == []
-    assert records(place) == []
+    assert place.lost == []
     assert place.interfaces.places() == {}
 
 
