@@ -25,7 +25,7 @@ from driver.claims.book import ClaimBook
 from driver.claims.record import ClaimRecord
 from node.events import EventBus
 from node.ledger.events import OfferChanged
-from node.ledger.holds import HeldError, Hold, HoldState, conflict, excludes
+from node.ledger.holds import HeldError, Hold, HoldState, conflict, excludes, pending_owner, plugin_owner
 from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.values import Value, value
@@ -83,7 +83,10 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
         return AdmissionRefusal(str(error), _advice_on_pod(error), lost=lost, cause=error)
     by = error.by
     if by.state is HoldState.PENDING_RELEASE:
-        advice = f"it becomes free when no process uses it; 'ostler holds release {by.device}' ends the wait"
+        if by.owner in (pending_owner(by.device, by.share), plugin_owner(by.device, by.share)):
+            advice = f"it becomes free when no process uses it; 'ostler holds release {by.device}' ends the wait"
+        else:
+            advice = "ostler frees it when that is over, and the kubelet asks again"
         return AdmissionRefusal(str(error), advice, cause=error)
     holder = by.owner if by.door is Door.DRA else ""
     return AdmissionRefusal(str(error), "it becomes free when that claim is released", holder, cause=error)

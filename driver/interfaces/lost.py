@@ -139,15 +139,17 @@ class LostInterfaces:
         lost = self._lost.get(device)
         if lost is None:
             return ""
-        why = self._problems.get(device, "it was not on the node when the pod ended, and is restored when it is back")
-        return f"{subject_of(lost.move.interface)} is lost; pod {lost.sandbox.pod} had it: {why}"
+        return f"{subject_of(lost.move.interface)} is lost; pod {lost.sandbox.pod} had it: {self._why(device)}"
 
     def places(self) -> Mapping[str, InterfacePlace]:
         """By device, the pod that had the interface, and why it is not back."""
         return {
-            device: InterfacePlace(lost.sandbox.pod, lost.move.setup.interface, self.problem(device))
+            device: InterfacePlace(lost.sandbox.pod, lost.move.setup.interface, f"it is lost; {self._why(device)}")
             for device, lost in self._lost.items()
         }
+
+    def _why(self, device: str) -> str:
+        return self._problems.get(device, "it was not on the node when the pod ended, and is restored when it is back")
 
     async def _look_for(self, device: str, lost: LostInterface) -> None:
         gone = False
