@@ -12,6 +12,7 @@ from node.ledger.events import HoldsChanged
 from node.ledger.holds import HeldError
 from node.ledger.processes import Process
 from node.ledger.reader import Holding
+from ostler.agent.handover import LINGER
 from tests.making.grants import Pods
 from tests.making.virtual_time import START, beside, now
 from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, part, play, shown
@@ -77,7 +78,7 @@ def test_while_nobody_reads_nothing_is_said_to_be_unknown_and_nothing_is_woken()
     beside(lambda: Desk(gpu(0)), Desk.rest, story)
 
 
-@pytest.mark.parametrize(("relieves", "until"), [(False, 0.5), (True, 3.5)])
+@pytest.mark.parametrize(("relieves", "until"), [(False, 0.5), (True, 0.5 + LINGER)])
 def test_what_an_instance_before_may_have_answered_is_read_as_soon_as_it_cannot_any_more(
     relieves: bool, until: float
 ) -> None:
@@ -205,7 +206,7 @@ def test_it_is_told_when_everything_is_known() -> None:
         desk.books.bus.subscribe(HoldsChanged, lambda _: told.append(round(now(), 3)))
         while not desk.books.keeper.known:
             await asyncio.sleep(0.1)
-        assert told[-1] == 3.5
+        assert told[-1] == 0.5 + LINGER
 
     play(story, gpu(0), relieves=True)
 
