@@ -192,7 +192,9 @@ def test_the_server_says_how_long_to_wait(rig: Rig) -> None:
 
 def test_a_server_that_is_away_is_tried_soon_and_then_at_some_time_of_half_a_minute(rig: Rig) -> None:
     rig.want(slice_of("a"))
-    rig.server.faults.add("*", "close", count=3, resource=SLICES)
+    # The list before the next attempt; not by "*", because the watch may begin only now.
+    rig.server.faults.add("update", "close", count=1, resource=SLICES)
+    rig.server.faults.add("list", "close", count=2, resource=SLICES)
     rig.want(slice_of("b"))
     assert rig.stored == [("b",)]
     rig.server.faults.add("update", "close", count=1, resource=SLICES)
