@@ -22,7 +22,7 @@ SCALE_FIGURES = (
     Figure(f"{PREFIX}idle_requests_per_node_minute", at_most=0.6),
     Figure(f"{PREFIX}idle_node_minute_bytes"),
     Figure(f"{PREFIX}apiserver_node_rss_bytes"),
-    Figure(f"{PREFIX}away_attempts_per_node_minute", at_most=20),
+    Figure(f"{PREFIX}away_attempts_per_node_minute"),
     Figure(f"{PREFIX}back_requests_per_node"),
     Figure(f"{PREFIX}back_spread_s"),
     Figure(f"{PREFIX}back_busiest_second_per_node"),

@@ -74,7 +74,6 @@ def test_every_promise_of_many_agents_has_its_target() -> None:
     assert {name: target for name, target in targets.items() if target is not None} == {
         **{f"{change}_requests": 6.0 for change in CHANGES},
         "idle_requests_per_node_minute": 0.6,
-        "away_attempts_per_node_minute": 20,
         "back_slices_right_s": 60.0,
         "wiped_slices_right_s": 60.0,
         "wiped_requests_per_node": 6.0,
