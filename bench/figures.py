@@ -91,7 +91,7 @@ FIGURES = (
     Figure("rss_idle_http_bytes"),
     Figure("rss_growth_20000_calls_bytes", at_most=2e6),
     Figure("threads_idle"),
-    Figure("cpu_idle_ratio", at_most=0.002),
+    Figure("cpu_idle_ratio", at_most=0.0015),
 )
 
 
