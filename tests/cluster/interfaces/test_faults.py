@@ -158,7 +158,7 @@ def test_a_container_waits_for_its_interface_if_the_runtime_dropped_the_plugin(m
             assert len(moving.stand_ins.on_node()) == 2
         finally:
             moving.agent.process.send(signal.SIGCONT)
-        moving.wait_interface("gated-1")
+        moving.wait_interface("gated-1", nudged=True)
     finally:
         gate.end(signal.SIGKILL)
     stage.pods.delete("gated-1")
