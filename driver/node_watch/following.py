@@ -92,7 +92,8 @@ class Following(Generic[T]):
         """Follow until cancelled."""
         source = await self._agreed()
         # Not at the agent's start, when the kubelet comes first.
-        from kube.reflector import AGENTS, Reflector, ReflectorLimits
+        from kube.pace import AGENTS
+        from kube.reflector import Reflector, ReflectorLimits
 
         self._loop = asyncio.get_running_loop()
         reflector = self._reflector = Reflector(

@@ -17,7 +17,8 @@ from driver.slices.controller import Controller
 from driver.slices.model import node_owner
 from driver.slices.options import NodeReader, Options, SliceApi, Watching
 from kube.bodies import JsonObject
-from kube.reflector import AGENTS, Handler, Reflector, ReflectorLimits
+from kube.pace import AGENTS
+from kube.reflector import Handler, Reflector, ReflectorLimits
 from node.clocks import Clocks
 
 WATCHING = "watching slices"

@@ -39,7 +39,7 @@ PATIENCE = 10.0
 AWAY_PATIENCE = 60.0
 """The same once the API server could not be reached.
 
-A restart of the server is shorter, and so is the time over which agents come back after it (``kube.reflector.Herd``):
+A restart of the server is shorter, and so is the time over which agents come back after it (``kube.pace.Herd``):
 otherwise each of them would post an event to the server that has just come back.
 """
 

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from kube.backoff import BackoffPolicy
 from kube.errors import BadAnswer, Forbidden, Gone, RequestError, ServerFault, TooManyRequests, Unreachable, refusal
-from kube.reflector import AGENTS, ALONE, POLICY, Herd, WatchPace, is_too_old
+from kube.pace import AGENTS, ALONE, Herd, WatchPace, is_too_old
+from kube.reflector import POLICY
 
 LONG, SHORT = 60.0, 0.1
 BROKEN = Unreachable("GET", "/x", "broken", sent=True)
