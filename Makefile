@@ -105,6 +105,7 @@ sandbox: setup
 test: export PYTHONDONTWRITEBYTECODE :=
 test: TESTS ?= tests
 test: setup tools
+	@$(BIN)/python -m tests.bytecode $(TESTS)
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(TESTS) $(ARGS)
 
 # Built before the tests and not in one: it takes minutes, once.
