@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "Run the agent on this node: find devices, register with the kubelet, serve them.\n"
         "SIGTERM and SIGINT end it cleanly within a second; SIGHUP reads the configuration again.\n"
         "A second instance on the same node waits as standby until the first one ends. The first one then answers\n"
-        "the kubelet for up to two more seconds, until the kubelet has switched over; a second signal ends it at once."
+        f"the kubelet for up to {LINGER:g} more seconds, until the kubelet has switched over. A second signal ends it\n"
+        "at once."
     )
     add_settings(parser)
 
