@@ -24,7 +24,8 @@ from kube.errors import (
     Unreachable,
     refusal,
 )
-from kube.json_stream import DEPTH, Fields, Form, JsonStream, Piece, SmallFirst
+from kube.json_stream import DEPTH, Fields, Form, JsonStream, Piece
+from kube.small_objects import SmallFirst
 
 Pairs = Callable[[list[tuple[str, Json]]], JsonObject]
 """Makes an object of its keys and values: an ``object_pairs_hook``."""

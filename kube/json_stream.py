@@ -1,10 +1,10 @@
 """Reduces JSON while it arrives: a long answer to one object at a time, an object to its used fields.
 
 Why: whoever may create objects decides how large they are, how deep they nest, and how many a list has. So nothing is
-decoded before it is small, or reduced to what is small. The reader follows the bytes through brackets and strings,
-drops unused fields before they become values, and decodes the rest of an object once its end has arrived. It holds the
-kept bytes of one object, its time grows only with the bytes, and no step holds the interpreter for longer than one
-piece of the answer takes. An object of few bytes is decoded first and reduced then (``SmallFirst``).
+decoded before it is small. The reader follows the bytes through brackets and strings, drops unused fields before they
+become values, and decodes the rest of an object once its end has arrived. It holds the kept bytes of one object, its
+time grows only with the bytes, and no step holds the interpreter for longer than one piece of the answer takes. Objects
+of few bytes take a shorter way (``kube.small_objects``).
 
 Invariants, however the bytes are cut into pieces: the kept part is what ``json.loads`` returns for it; a list or
 mapping below ``DEPTH`` levels of its object becomes null, so that neither a decoder nor a reader of the value recurses
@@ -16,15 +16,10 @@ Field names are compared as they are written; servers write them without escapes
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any
-
-from kube.bodies import is_deeper
 
 DEPTH = 64
 """Levels of an object that are kept; objects of the API have a third as many."""
@@ -365,65 +360,6 @@ class JsonStream:
         if piece.data or self._text.is_broken or piece.is_too_large:
             self._ended = piece
         self._text = _Text(self._most, begin=self._at + 1)
-
-
-SMALL = 32 << 10
-"""Bytes of an object that may be decoded before it is reduced: at worst a megabyte of values for a moment."""
-
-
-class SmallFirst:
-    """Feeds ``stream`` with one object, unless the object ends before it is large: then it is decoded at once.
-
-    Nearly all objects are small, and for them the stream takes ten times as long as the decoder. What the decoder
-    refuses, and what nests deeply, goes through the stream after all, which alone decides what becomes of it.
-    """
-
-    def __init__(self, stream: JsonStream, most: int) -> None:
-        """``most``: as that of ``stream``."""
-        self._stream = stream
-        self._most = min(most, SMALL)
-        self._held: bytearray | None = bytearray()
-
-    def feed(self, data: bytes) -> Iterator[Piece]:
-        """See ``JsonStream.feed``."""
-        if self._held is None:
-            yield from self._stream.feed(data)
-            return
-        self._held += data
-        if len(self._held) > self._most:
-            yield from self._streamed()
-
-    def decoded(self, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-        """The reduced object once all bytes have arrived, None if ``stream`` has it; ``pairs``: the decoder's hook."""
-        if self._held is None:
-            return None
-        held = bytes(self._held)
-        # With a null byte it would be taken for UTF-16.
-        if held.startswith(b"{") and b"\0" not in held[:4]:
-            with contextlib.suppress(ValueError, RecursionError):
-                found = json.loads(held, object_pairs_hook=pairs)
-                # It cannot nest deeper than it has brackets.
-                if held.count(b"{") + held.count(b"[") < DEPTH or not is_deeper(found, DEPTH - 1):
-                    return reduced(found, self._stream.fields)
-        for _ in self._streamed():
-            raise AssertionError("only a list has items")
-        return None
-
-    def _streamed(self) -> Iterator[Piece]:
-        held, self._held = bytes(self._held or b""), None
-        return self._stream.feed(held)
-
-
-def reduced(value: Any, fields: Fields | bool) -> Any:
-    """The fields of a decoded value that are used."""
-    if fields is True or fields is False or not isinstance(value, dict | list):
-        return value
-    if isinstance(value, list):
-        return [reduced(each, fields) for each in value]
-    others = fields.get("*", False)
-    return {
-        name: reduced(each, below) for name, each in value.items() if (below := fields.get(name, others)) is not False
-    }
 
 
 def _after(found: re.Match[bytes] | None) -> int:

@@ -16,7 +16,8 @@ from typing import Any, Self
 from kube.answers import Request, Unread, decoded, glimpse, no_answer, unread_of
 from kube.bodies import Json, JsonObject
 from kube.errors import BadAnswer, Closed, Unauthorized
-from kube.json_stream import WHOLE, Fields, Form, JsonStream, SmallFirst
+from kube.json_stream import WHOLE, Fields, Form, JsonStream
+from kube.small_objects import SmallFirst
 from kube.wire import Wire
 
 _PIECE = 1 << 16

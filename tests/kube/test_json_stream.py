@@ -9,7 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kube.json_stream import DEPTH, SMALL, WHOLE, Fields, Form, JsonStream, Piece, SmallFirst
+from kube.json_stream import DEPTH, WHOLE, Fields, Form, JsonStream, Piece
+from kube.small_objects import SMALL, SmallFirst
 
 MOST = 1 << 20
 ALL: Fields = {"*": True}

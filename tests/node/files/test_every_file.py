@@ -47,6 +47,7 @@ PARSERS = {
     "node/kubelet/gojson.py": "the kubelet's own state as Go reads it; ends with an error at Python's depth",
     "kube/answers.py": "answers of the API server, whose size their reader bounds; depth is an error",
     "kube/kubeconfig.py": "the leaf's own: depth and aliases are checked on the events first",
+    "kube/small_objects.py": "objects of few bytes; a deep one goes through the stream after all",
     "driver/metadata/content.py": "attributes that it has itself put on record",
     "driver/metadata/files.py": "a file of its own, of bounded size; what cannot be read counts as nothing",
     "ostler/config/nccl.py": "XML: document types, and with them entities, are refused; depth is checked",
