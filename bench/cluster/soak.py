@@ -176,7 +176,7 @@ def main() -> int:
     print(f"seed {arguments.seed}")
     began = time.monotonic()
     try:
-        with stage() as made:
+        with stage(peer=False) as made:
             soak = Soak(made, random.Random(arguments.seed))
             soak.run(arguments.pods)
             if soak.faults:

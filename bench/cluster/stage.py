@@ -60,10 +60,14 @@ class Stage:
 
 
 @contextlib.contextmanager
-def stage(version: str = "", *, traced: bool = False) -> Iterator[Stage]:
-    """A new cluster, both plugins and the Go driver registered; it is gone afterwards. ``traced``: see ``up``."""
+def stage(version: str = "", *, traced: bool = False, peer: bool = True) -> Iterator[Stage]:
+    """A new cluster, both plugins and the Go driver registered; it is gone afterwards.
+
+    ``traced``: see ``up``; ``peer``: with the Go driver, and templates of claims for both drivers.
+    """
     name = name_of_run()
-    go_driver()
+    if peer:
+        go_driver()
     try:
         cluster = up(name, version, traced=traced)
         node = cluster.nodes[0]
@@ -76,15 +80,19 @@ def stage(version: str = "", *, traced: bool = False) -> Iterator[Stage]:
         floor = node.spawn("floor", *bare)
         for resource in (OURS, RESOURCE):
             wait_allocatable(cluster.api, node, resource, DEVICES)
-        peer = start_go_driver(node, DEVICES, offered[0])
-        claims = Claims(cluster.api)
-        for (driver, class_), name in zip(CLASS_OF.items(), TEMPLATES.values(), strict=True):
-            cluster.api.create(CLASSES, _class(class_, driver))
-            claims.create(template(name, devices(request(class_))))
-            _wait_devices(cluster.api, driver, peer)
+        if peer:
+            _offer_claims(cluster.api, start_go_driver(node, DEVICES, offered[0]))
         yield Stage(cluster, node, agent, floor)
     finally:
         down(name)
+
+
+def _offer_claims(api: Api, peer: Inside) -> None:
+    """A class and a template for each driver; ``peer``: the Go driver."""
+    for (driver, class_), template_name in zip(CLASS_OF.items(), TEMPLATES.values(), strict=True):
+        api.create(CLASSES, _class(class_, driver))
+        Claims(api).create(template(template_name, devices(request(class_))))
+        _wait_devices(api, driver, peer)
 
 
 def _document(node: Node, *, traced: bool) -> Object:
