@@ -17,7 +17,7 @@
 #   make sharing-bench        shares and partitions beside whole GPUs; QUICK=1 for its short form
 #   make dra-bench            claims and slices against a real API server; QUICK=1 for the short form
 #   make cluster-bench        pods' start times with and without devices
-#   make scale-bench          what a thousand agents ask of an API server; ARGS='--nodes 200' or QUICK=1 for fewer
+#   make scale-bench          what 200 agents ask of an API server; QUICK=1 for 20, ARGS='--nodes 1000' for more
 #   make judge                generated cases against Kubernetes' own allocator and CEL; COUNT=20000 SEED=7
 #   make judge-slices         generated lives of ResourceSlices against Kubernetes' own controller; COUNT=300 SEED=7
 #   make judge-pools          generated pools, classes and claims, converted, against the allocator; COUNT=5000 SEED=7

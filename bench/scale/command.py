@@ -19,7 +19,7 @@ from bench.scale.server import scale_server
 from tests.cluster.__main__ import FAULTS
 from tests.cluster.rig.api import Refused
 
-FULL, QUICK = 1000, 20
+FULL, QUICK = 200, 20
 ASKED = Path(__file__).parents[2] / "build" / "scale-requests.json"
 """Where the requests of each step are written, by verb and resource."""
 
