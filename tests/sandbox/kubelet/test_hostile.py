@@ -43,9 +43,10 @@ def _census() -> tuple[int, int]:
 @asynccontextmanager
 async def nothing_leaks() -> AsyncIterator[None]:
     """Fail if tasks or files are left of what happens inside."""
-    for _ in range(10):
-        await asyncio.sleep(0)  # Tasks that were made just now make theirs.
     tasks, files = _census()
+    for _ in range(20):
+        await asyncio.sleep(0.01)  # Tasks that were made just now make theirs, and open their files.
+        tasks, files = (max(pair) for pair in zip((tasks, files), _census(), strict=True))
     yield
 
     def is_back() -> bool:
