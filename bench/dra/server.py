@@ -20,7 +20,7 @@ from tests.cluster.rig.api import Api, Credentials, Object
 from tests.cluster.rig.cluster import down
 from tests.cluster.rig.control_plane import ControlPlane
 from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import name_of_run, take_place
+from tests.cluster.rig.place import Place, name_of_run, take_place
 from tests.cluster.rig.prerequisites import check
 
 NODE = "node-1"
@@ -35,8 +35,8 @@ class Server:
 
 
 @contextlib.contextmanager
-def api_server(version: str = "") -> Iterator[Server]:
-    """A new API server with a namespace and one Node that nobody runs; it is gone afterwards."""
+def server_place() -> Iterator[tuple[Place, Authority]]:
+    """A place for an API server, with the administrator's certificate; whatever ran there is gone afterwards."""
     check()
     name = name_of_run()
     down(name)
@@ -45,6 +45,15 @@ def api_server(version: str = "") -> Iterator[Server]:
         authority = Authority(place)
         authority.create()
         authority.kubeconfig("admin", "/O=system:masters/CN=admin", place.kubeconfig)
+        yield place, authority
+    finally:
+        down(name)
+
+
+@contextlib.contextmanager
+def api_server(version: str = "") -> Iterator[Server]:
+    """A new API server with a namespace and one Node that nobody runs; it is gone afterwards."""
+    with server_place() as (place, authority):
         ControlPlane(place, authority, kubernetes(version)).start_api()
         api = Api(
             place.api,
@@ -54,8 +63,6 @@ def api_server(version: str = "") -> Iterator[Server]:
         api.wait("/api/v1/namespaces/default", "exists", lambda _: True)
         api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
         yield Server(api, place.kubeconfig)
-    finally:
-        down(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,15 +17,14 @@ from typing import TypeVar
 
 import yaml
 
+from bench.dra.server import server_place
 from bench.scale.audit import POLICY, AuditLog
 from deploy.generate import MANIFESTS
 from tests.cluster.components.build import kubernetes
 from tests.cluster.rig.api import Api, Credentials, Object
-from tests.cluster.rig.cluster import down
 from tests.cluster.rig.control_plane import ControlPlane
 from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place, name_of_run, take_place
-from tests.cluster.rig.prerequisites import check
+from tests.cluster.rig.place import Place
 
 CLIENTS = 8
 """Threads that make objects."""
@@ -158,14 +157,7 @@ class Attempts:
 @contextlib.contextmanager
 def scale_server(version: str = "") -> Iterator[ScaleServer]:
     """A new API server with a namespace and its default account; it is gone afterwards."""
-    check()
-    name = name_of_run()
-    down(name)
-    try:
-        place = take_place(name)
-        authority = Authority(place)
-        authority.create()
-        authority.kubeconfig("admin", "/O=system:masters/CN=admin", place.kubeconfig)
+    with server_place() as (place, authority):
         policy, audit = place.root / "audit-policy.json", place.root / "audit.log"
         policy.write_text(json.dumps(POLICY))
         audit.touch()
@@ -177,5 +169,3 @@ def scale_server(version: str = "") -> Iterator[ScaleServer]:
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}
         server.api.create("/api/v1/namespaces/default/serviceaccounts", account)
         yield server
-    finally:
-        down(name)
