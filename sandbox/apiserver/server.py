@@ -193,6 +193,10 @@ class RequestLog:
         """Return the requests of a verb and resource; None: of any."""
         return [each for each in self if verb in (None, each.verb) and resource in (None, each.resource)]
 
+    def answered(self, verb: str, resource: str) -> list[LoggedRequest]:
+        """Return those that have their answer: a watch among them ends with `ApiServer.close_watches`."""
+        return [each for each in self.of(verb, resource) if each.code]
+
     def writes(self, resource: str | None = None) -> list[LoggedRequest]:
         """Return the requests for changes."""
         return [each for each in self.of(resource=resource) if each.write]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from functools import partial
 
 import pytest
 
@@ -102,19 +101,22 @@ async def test_watch_that_is_closed_is_taken_up_again_without_a_write(expired: b
     async with ClaimedNode() as box:
         before = box.slice_writes()
         for _ in range(3):
-            watches = len(box.api.requests.of("watch", "resourceslices"))
-            if expired:
-                box.api.forget_history()
-            box.api.close_watches(expired=expired)
-            await eventually(partial(_watched_again, box, watches), "a watch")
+            await _one_more_watch(box, expired=expired)
         assert box.slice_writes() == before
         (stored,) = box.api.store.list("resourceslices")
         box.api.store.delete("resourceslices", stored["metadata"]["name"])
         await eventually(lambda: bool(box.stored()), "the slice is back", within=120)
 
 
-def _watched_again(box: ClaimedNode, before: int) -> bool:
-    return len(box.api.requests.of("watch", "resourceslices")) > before
+async def _one_more_watch(box: ClaimedNode, *, expired: bool) -> None:
+    def watches() -> int:
+        return len(box.api.requests.answered("watch", "resourceslices"))
+
+    before = await eventually(watches, "a watch")
+    if expired:
+        box.api.forget_history()
+    box.api.close_watches(expired=expired)
+    await eventually(lambda: watches() > before, "another watch")
 
 
 async def test_kubeconfig_that_appears_late_is_found() -> None:
