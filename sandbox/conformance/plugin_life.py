@@ -67,7 +67,8 @@ async def serves_after_lost_stream(bed: PluginTestbed) -> str | None:
             await client.close()
             await lists.aclose()
         try:
-            await plugin.client.first_list()
+            for _ in range(3):  # The first of them may reach the plugin before the end of the stream does.
+                await plugin.client.first_list()
             await plugin.client.options()
         except JudgedCallFailed as error:
             broken = f"{plugin.name}: after the end of a ListAndWatch stream: {error}"
