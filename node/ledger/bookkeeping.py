@@ -290,7 +290,7 @@ class Bookkeeping:
             self._attributing = asyncio.get_running_loop().create_task(self._attribute(), name="attribution")
 
     def pods_changed(self) -> None:
-        """Read soon: a pod was bound to the node, or is known to be gone."""
+        """Read soon: a pod is known to be gone, or a claim needs a device that a pod has."""
         if self._running:
             self._loop.wake()
 

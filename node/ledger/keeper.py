@@ -126,10 +126,13 @@ class HoldKeeper:
         self.tenants.note(tenancies)
         self.tenants.forget_proofs({each.uid for each in tenancies})
 
-    def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> None:
-        """Take in the claims, by UID, that pods of this node name, with the devices allocated to them."""
+    def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> bool:
+        """Take in the claims, by UID, that pods of this node name, with the devices allocated to them.
+
+        Returns whether a pod has one of these devices through the plugin door.
+        """
         self._reserved = claims
-        self.settle()
+        return self.settle()
 
     def place(self, snapshot: Snapshot, rules: Iterable[Rule]) -> None:
         """Take in the devices and the configured rules."""
@@ -166,11 +169,14 @@ class HoldKeeper:
         self.settle()
         return by_process or by_pod
 
-    def settle(self) -> None:
-        """Make the ledger agree with everything that is known."""
+    def settle(self) -> bool:
+        """Make the ledger agree with everything that is known; returns whether it refuses a claim a pod's device.
+
+        The call that is under way does the work of one that comes meanwhile, which returns False.
+        """
         self._unsettled = True
         if self._settling:
-            return
+            return False
         self._settling = True
         version = self.ledger.version
         refused: list[tuple[str, HeldError]] = []
@@ -186,6 +192,7 @@ class HoldKeeper:
             self._publish(ClaimRefused(uid, error))
         if self.ledger.version != version:
             self._publish(HoldsChanged())
+        return bool(refused)
 
     def begin(self, answered_until: float) -> None:
         """Start to serve the kubelet; the previous instance may have answered it until ``answered_until``."""

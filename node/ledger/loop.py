@@ -97,7 +97,7 @@ class HoldsLoop:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Read in a moment: a pod was bound or is gone."""
+        """Read in a moment: a pod is gone, or has a device that a claim needs."""
         self._want(max(self._clock() + self._pace.bound, self._last + self._pace.least))
 
     def allocating(self) -> None:

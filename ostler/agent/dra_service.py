@@ -23,6 +23,7 @@ from driver.devices.view import DoorView, door_offer, evicting, view_of
 from driver.door.registration import DoorStatus
 from driver.node_watch.evictions import to_evict
 from driver.node_watch.node_pods import PodsChanged
+from driver.node_watch.pods import NodePod
 from driver.node_watch.reservations import ReservationsChanged
 from node.door_policy import Acting, Taints, effective
 from node.inventory.model import Device, Snapshot
@@ -73,6 +74,8 @@ class DraService:
         """The rules by which the devices are shared."""
         self._named: frozenset[str] = frozenset()
         """UIDs of the claims that pods of this node name."""
+        self._pods: Mapping[str, NodePod] = {}
+        """The pods of this node that have not ended, by UID."""
         self._contested: frozenset[str] = frozenset()
         self._held_back = ""
         self._has_begun = False
@@ -83,7 +86,7 @@ class DraService:
         """The door's offer for the snapshot that is shown."""
         books.keeper.know(parts.node_claims)
         books.bus.subscribe(PodsChanged, self._pods_changed)
-        books.bus.subscribe(ReservationsChanged, self._pods_changed)
+        books.bus.subscribe(ReservationsChanged, self._reservations_changed)
 
     @property
     def at_scheduler(self) -> frozenset[str]:
@@ -297,11 +300,34 @@ class DraService:
         claims = self._parts.node_claims.reservations() if devices else {}
         self._parts.evictions.apply(to_evict(self._parts.node_claims.pods if devices else (), claims, devices))
 
-    def _pods_changed(self, _: PodsChanged | ReservationsChanged) -> None:
+    def _pods_changed(self, _: PodsChanged) -> None:
+        """Follow the pods; what the kubelet allocated changes with a pod that is gone, not with one that comes."""
+        before, self._pods = self._pods, {pod.uid: pod for pod in self._parts.node_claims.pods}
+        if self._reserve() or not only_came(before, self._pods):
+            self._books.pods_changed()
+
+    def _reservations_changed(self, _: ReservationsChanged) -> None:
+        if self._reserve():
+            self._books.pods_changed()
+
+    def _reserve(self) -> bool:
+        """Enter what the claims of pods need; returns whether a pod has some of it through the plugin door.
+
+        A reading of the kubelet then shows whether that pod still lives.
+        """
         claims = self._parts.node_claims.reservations()
         before, self._named = self._named, frozenset(claims)
         for uid in sorted(before - self._named):
             self._parts.claims.settled(uid)
-        self._books.keeper.reserve(claims)
+        is_refused = self._books.keeper.reserve(claims)
         self._evict_by_name()
-        self._books.pods_changed()
+        return is_refused
+
+
+def only_came(before: Mapping[str, NodePod], now: Mapping[str, NodePod]) -> bool:
+    """Whether the news is that a pod came with claims, and no pod went; both by UID, pods that have not ended.
+
+    Pods without claims come without news, so they explain none.
+    """
+    came = any(pod.claims and (uid not in before or before[uid].claims != pod.claims) for uid, pod in now.items())
+    return came and before.keys() <= now.keys()

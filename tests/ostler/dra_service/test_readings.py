@@ -1,0 +1,65 @@
+"""News of pods that make the agent ask the kubelet what pods have: a reading costs both of them time during a start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from driver.node_watch.pods import NodePod
+from node.rules import Doors
+from ostler.agent.dra_service import only_came
+from sandbox.apiserver.server import ApiServer
+from tests.making.both_doors import begun
+from tests.making.watched_node import World
+from tests.waiting import eventually
+
+DEVICE = "gpu-0000"
+POD = NodePod("1", "team", "a", claims=("c",))
+OTHER = NodePod("2", "team", "b")
+
+
+async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        asked: list[str] = []
+        monkeypatch.setattr(both.books, "pods_changed", lambda: asked.append("read"))
+        uid = world.claim("c", DEVICE, users=(world.pod("p", "c"),))
+        await eventually(lambda: uid in both.books.ledger.owners, "the device is reserved")
+        assert asked == []
+        world.remove("p")
+        await eventually(lambda: asked != [], "the pod is gone")
+
+
+async def test_a_claim_for_a_device_that_a_pod_has_asks_whether_that_pod_lives(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        both.pod_gets(DEVICE)
+        await eventually(lambda: DEVICE in both.books.ledger.by_device(), "the ledger has the pod's device")
+        asked: list[str] = []
+        monkeypatch.setattr(both.books, "pods_changed", lambda: asked.append("read"))
+        world.claim("c", DEVICE, users=(world.pod("p", "c"),))
+        await eventually(lambda: asked != [], "the claim is refused")
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "came"),
+    [
+        ((), (POD,), True),
+        ((OTHER,), (OTHER, POD), True),
+        ((NodePod("1", "team", "a"),), (POD,), True),
+        ((POD,), (), False),
+        ((OTHER,), (POD,), False),
+        # No pod differs: a question about a pod was answered.
+        ((POD,), (POD,), False),
+        # Nor does one that matters: a pod without claims came some time before.
+        ((POD,), (POD, OTHER), False),
+        ((POD,), (NodePod("1", "team", "a", claims=("c",), ending=True),), False),
+    ],
+)
+def test_only_pods_that_come_have_nothing_that_the_kubelet_allocated_before(
+    before: tuple[NodePod, ...], now: tuple[NodePod, ...], came: bool
+) -> None:
+    assert only_came({pod.uid: pod for pod in before}, {pod.uid: pod for pod in now}) is came
