@@ -154,6 +154,17 @@ class ClaimService:
             hold.device: f"claim {hold.holder}" for hold in self.ledger.all if hold.door is Door.DRA and not hold.admin
         }
 
+    def prepared_for(self, key: tuple[str, str], pods: frozenset[str]) -> ClaimRecord | None:
+        """The record of the claim with this namespace and name, if it is prepared and was reserved for one of ``pods``.
+
+        The pods' UIDs tell it from an earlier claim of the same name.
+        """
+        for record in self._book.records.values():
+            named = key == (record.claim.namespace, record.claim.name)
+            if named and record.prepared_in(self._book.boot) and not pods.isdisjoint(record.users):
+                return record
+        return None
+
     @property
     def is_making(self) -> bool:
         """Whether a claim that is not answered yet has partitions made; safe to call from any thread."""

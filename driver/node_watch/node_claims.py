@@ -22,7 +22,7 @@ from driver.node_watch.following import RETRY, NodeCheck
 from driver.node_watch.node_pods import LIST_EVERY, NodePods, PodsChanged
 from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import ReadPace
-from driver.node_watch.reservations import Reservations
+from driver.node_watch.reservations import PreparedClaims, Reservations, nothing_prepared
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject, object_at, text_at
 from kube.errors import Forbidden, KubeError
@@ -58,7 +58,9 @@ class NodeClaims:
         policy: BackoffPolicy = RETRY,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
         list_every: float = LIST_EVERY,
+        prepared: PreparedClaims = nothing_prepared,
     ) -> None:
+        """``prepared``: finds claims that need no read."""
         self._reservations = Reservations(
             api,
             driver,
@@ -66,6 +68,7 @@ class NodeClaims:
             clocks=clocks,
             bus=bus,
             pace=pace,
+            prepared=prepared,
         )
         self._pods = NodePods(
             api,
@@ -118,6 +121,10 @@ class NodeClaims:
     def reservations(self) -> Mapping[str, tuple[Hold, ...]]:
         """By UID, the claims of this node's pods with their devices; prepared claims stay among them."""
         return self._reservations.holds()
+
+    def read_at_once(self, *, at_once: bool) -> None:
+        """See ``Reservations.read_at_once``."""
+        self._reservations.read_at_once(at_once=at_once)
 
     def place(self, devices: Iterable[Device], rules: Collection[Rule] = ()) -> bool:
         """See ``Reservations.place``."""

@@ -127,6 +127,7 @@ class ReadingOrder:
         self._pods: dict[str, _Pod] = {}
         self._namespaces: dict[str, _Namespace] = {}
         self._turn = 0
+        self._lead = 0.0
         self._tokens = float(pace.burst)
         self._filled = -math.inf
 
@@ -164,6 +165,13 @@ class ReadingOrder:
             else:
                 del self._claims[key]
         return tuple(key for key, claim in changed.items() if not claim.users)
+
+    def wait(self, seconds: float, now: float) -> None:
+        """Give a pod its first turn only so many seconds after it came; also those that wait for theirs."""
+        self._lead = seconds
+        for pod in self._pods.values():
+            if not pod.begun:
+                pod.due = min(pod.due, now + seconds)
 
     def take(self, now: float) -> ReadTurn | None:
         """The claim to read now, None if there is none; call ``done`` afterwards."""
@@ -227,7 +235,7 @@ class ReadingOrder:
         """Add the pod; returns its claims that have an entry."""
         first = self._turn - HEAD_START
         self._namespaces.setdefault(pod.namespace, _Namespace(first)).pods += 1
-        self._pods[pod.uid] = _Pod(pod.claims, pod.namespace, first, now)
+        self._pods[pod.uid] = _Pod(pod.claims, pod.namespace, first, now + self._lead)
         claims = self._of(self._pods[pod.uid])
         for claim in claims:
             claim.users[pod.uid] = None

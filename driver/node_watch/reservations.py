@@ -6,6 +6,10 @@ claims. A claim is read when a pod first names it, when other pods name it than 
 as long as it cannot be read or no pod of the node may use it; ``driver.node_watch.reading`` decides which is next. An
 answer stays until the claim is read again or no pod names it any more, so a silent API server frees no device.
 
+A claim that is prepared by then for one of these pods needs no GET, because its record says the same. Where no device
+is for both doors, nobody waits for a reservation: claims are read ``LEAD`` later, when most of them are prepared, and
+the starts of their pods do not pay for it.
+
 A node's identity may at first be refused a claim: the Node authorizer learns about the pod a moment later. An unread
 claim reserves nothing. No device is given twice because of that: preparation asks the ledger, which refuses a device
 that a pod has.
@@ -16,11 +20,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING
 
 from driver.claims.allocation import allocated_devices
 from driver.claims.model import AllocatedDevice, ClaimError, Unavailable
+from driver.claims.record import ClaimRecord
 from driver.devices.shares import is_shared, with_defaults
 from driver.node_watch.pods import NodePod
 from driver.node_watch.reading import Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
@@ -42,6 +47,8 @@ log = logging.getLogger("ostler.claims")
 
 READS = 4
 """Claims that are read at a time: preparation needs the other connections."""
+LEAD = 1.0
+"""Seconds from a pod's binding to the first read of its claims where no device is for both doors."""
 SHOWN = 3
 """Most claims, and pods, that ``problems`` names; the rest is counted."""
 _LONGEST = 400
@@ -61,10 +68,19 @@ class ReservationsChanged(Value):
     """The reservations of this node's pods, or the pods that may use a claim, have changed."""
 
 
+PreparedClaims = Callable[[Key, frozenset[str]], ClaimRecord | None]
+"""The record of the claim with that namespace and name, if it is prepared for one of these pods, by UID."""
+
+
+def nothing_prepared(_: Key, __: frozenset[str]) -> None:
+    """Every claim is read."""
+
+
 class Reservations:
     """Reads the claims that pods name while ``run`` runs; for the event loop only.
 
-    ``driver``, ``pool``: whose devices count. Publishes ``ReservationsChanged``.
+    ``driver``, ``pool``: whose devices count. ``prepared``: finds claims that need no read. Publishes
+    ``ReservationsChanged``.
     """
 
     def __init__(
@@ -76,8 +92,10 @@ class Reservations:
         clocks: Clocks = SYSTEM,
         bus: EventBus,
         pace: ReadPace = ReadPace(),  # noqa: B008 - frozen
+        prepared: PreparedClaims = nothing_prepared,
     ) -> None:
         self._api = api
+        self._prepared = prepared
         self._driver = driver
         self._pool = pool
         self._wholes: dict[str, tuple[str, ...]] = {}
@@ -98,6 +116,7 @@ class Reservations:
         """By UID, the report on pods that name more claims than are followed."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._woken = asyncio.Event()
+        self._at_once = True
 
     def holds(self) -> dict[str, tuple[Hold, ...]]:
         """The reservations, by the claim's UID, in the order in which claims were first seen reserved."""
@@ -128,6 +147,13 @@ class Reservations:
         self._sizes = {each.name: whole_amounts(each) for each in devices if each.kind not in NIC_KINDS}
         self._defaults = _default_shares(devices, rules)
         return bool(self._found) and (self._wholes, self._slices, self._sizes, self._defaults) != before
+
+    def read_at_once(self, *, at_once: bool) -> None:
+        """Whether reservations matter in the moment in which a pod is bound; they do until this is called."""
+        if at_once is not self._at_once:
+            self._at_once = at_once
+            self._order.wait(0.0 if at_once else LEAD, self._monotonic())
+            self._woken.set()
 
     def apply(self, pods: Iterable[NodePod]) -> None:
         """Take the pods of the node that have not ended."""
@@ -178,9 +204,13 @@ class Reservations:
         namespace, name = turn.key
         answer, heard, retry_after = ReadResult.LATER, False, None
         try:
-            # One attempt: a failed read gets another turn here.
-            body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
-            found = reservation_of(body, self._driver, self._pool)
+            record = self._prepared(turn.key, self._order.users(turn.key))
+            if record is not None:
+                found: Reservation | None = reservation_of_record(record, self._pool)
+            else:
+                # One attempt: a failed read gets another turn here.
+                body = await self._api.call(lambda api: api.claim(namespace, name, attempts=1))
+                found = reservation_of(body, self._driver, self._pool)
         except (KubeError, Unavailable, ClaimError) as error:
             self._failed(turn, error)
             retry_after = error.retry_after if isinstance(error, RequestError) else None
@@ -313,3 +343,13 @@ def reservation_of(body: JsonObject | None, driver: str, pool: str) -> Reservati
         frozenset(text_at(each, "uid") for each in users),
         any(text_at(each, "resource") != "pods" for each in users),
     )
+
+
+def reservation_of_record(record: ClaimRecord, pool: str) -> Reservation:
+    """The reservation of a prepared claim."""
+    devices = tuple(
+        AllocatedDevice(each.request, each.pool, each.device, each.share_id, each.admin_access, each.amounts)
+        for each in record.devices
+        if each.pool == pool
+    )
+    return Reservation(record.claim.uid, devices, frozenset(record.users))

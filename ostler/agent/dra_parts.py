@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from driver.claims.claim_status import ClaimStatusWriter
 from driver.claims.interfaces import ClaimOptions
 from driver.claims.partitions import ClaimPartitions
+from driver.claims.record import ClaimRecord
 from driver.claims.service import ClaimService
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.door.door import DraDoor
@@ -113,7 +114,9 @@ class DraParts:
         )
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.metadata = MetadataFiles(settings.dra.plugins_dir / driver, settings.cdi.directory, driver)
-        self.node_claims = NodeClaims(self.api, driver, node_name, clocks=edges, check=check, bus=bus)
+        self.node_claims = NodeClaims(
+            self.api, driver, node_name, clocks=edges, check=check, bus=bus, prepared=self._prepared_for
+        )
         self.interfaces = PodInterfaces(
             settings,
             edges,
@@ -155,6 +158,9 @@ class DraParts:
         if problem:
             self._events.emit(EventType.WARNING, "ShownDevicesUnknown", problem)
         return shown
+
+    def _prepared_for(self, key: tuple[str, str], pods: frozenset[str]) -> ClaimRecord | None:
+        return self.claims.prepared_for(key, pods)
 
     def _claim_service(self) -> ClaimService:
         settings, books = self._settings, self._books

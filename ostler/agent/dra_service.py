@@ -153,6 +153,10 @@ class DraService:
         if self._is_settled(decided.rules, context):
             self._settled.set()
 
+    def read_reservations(self, *, at_once: bool) -> None:
+        """Whether the plugin door may have to know what claims need as soon as their pods are bound."""
+        self._parts.node_claims.read_at_once(at_once=at_once)
+
     async def recovered(self) -> None:
         """Return when the ledger has the devices of claims that an earlier process prepared, which ``run`` enters."""
         await self._parts.claims.recovered()

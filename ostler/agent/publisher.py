@@ -159,6 +159,7 @@ class Publisher:
         if dra is not None:
             decided = dra.decide(snapshot, self._settings.rules, context)
             self._crosses = crosses(offered, decided.view)
+            dra.read_reservations(at_once=self._crosses)
             # Lets claims that wait for a device go on: showing the rest takes as long again.
             await asyncio.sleep(0)
         # Holds change with every pod, but what the plugin door shows seldom does.

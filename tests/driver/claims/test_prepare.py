@@ -54,6 +54,20 @@ async def test_record_says_completed_and_the_ledger_has_the_devices(node: Node) 
     assert node.record_path(1).stat().st_mode & 0o777 == 0o600
 
 
+async def test_a_prepared_claim_is_found_by_its_name_and_its_pod_alone(node: Node) -> None:
+    node.reader.put(claim(1, result(GPU0)))
+    service = await node.started()
+    key, pods = ("default", "claim-1"), frozenset({"pod-1", "pod-2"})
+    assert service.prepared_for(key, pods) is None
+    await service.prepare(reference())
+    assert service.prepared_for(key, pods) == service.records()[0]
+    assert service.prepared_for(key, frozenset({"pod-2"})) is None, "an earlier claim of that name"
+    assert service.prepared_for(("default", "claim-2"), pods) is None
+    assert service.prepared_for(("other", "claim-1"), pods) is None
+    node.boot = "boot-2"
+    assert (await node.started()).prepared_for(key, pods) is None, "containers of this boot have nothing of it"
+
+
 async def test_the_same_question_gets_the_same_answer_and_writes_nothing(node: Node) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()

@@ -247,6 +247,21 @@ def test_pods_that_come_without_end_do_not_keep_an_older_one_waiting() -> None:
     pytest.fail("the older pod had no turn")
 
 
+def test_a_pod_may_have_to_wait_for_its_first_turn_and_no_longer_than_the_newest_wait_says() -> None:
+    order = order_of(pod("early", "a"))
+    order.wait(1.0, 0.0)
+    assert taken(order, 0.0).key == ("team", "a"), "it came before"
+    order.apply([pod("early", "a"), pod("late", "b")], 0.0)
+    assert order.take(0.9) is None
+    assert order.next_at(0.9) == 1.0
+    order.wait(0.0, 0.9)
+    assert taken(order, 0.9).key == ("team", "b")
+    order.wait(1.0, 0.9)
+    order.apply([pod("third", "c")], 2.0)
+    order.wait(5.0, 2.0)
+    assert order.next_at(2.0) == 3.0, "a longer wait is for those that come"
+
+
 Step = tuple[str, int, int]
 STEPS = st.lists(
     st.tuples(st.sampled_from(["come", "go", "take", "answer", "wait"]), st.integers(0, 7), st.integers(0, 7)),

@@ -6,8 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
+from driver.claims.model import ClaimReference, RecordState
+from driver.claims.record import ClaimRecord, RecordedDevice
 from driver.node_watch.pods import NodePod
-from driver.node_watch.reading import ReadPace
+from driver.node_watch.reading import Key, ReadPace
 from driver.node_watch.reservations import Reservations, ReservationsChanged
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
@@ -107,3 +109,67 @@ async def test_a_reserved_share_without_amounts_counts_as_the_default_share(serv
         [(hold,)] = found.holds().values()
         assert hold.amounts == (("compute", MILLION // 100 * 12), ("memory", 10 * GIB))
         api.close()
+
+
+def prepared(pool: str = NODE) -> ClaimRecord:
+    """The record of claim ``c``, prepared for the pod ``uid-1``."""
+    devices = (RecordedDevice("gpu", pool, "gpu-0"),)
+    return ClaimRecord(ClaimReference(TEAM, "c", "claim-1"), RecordState.COMPLETED, devices=devices, users=("uid-1",))
+
+
+async def test_a_claim_that_is_prepared_for_its_pod_is_not_read(server: ApiServer, world: World) -> None:
+    world.claim("c", "gpu-1", users=("uid-2",))
+    asked: list[tuple[Key, frozenset[str]]] = []
+
+    def find(key: Key, pods: frozenset[str]) -> ClaimRecord | None:
+        asked.append((key, pods))
+        return prepared() if "uid-1" in pods else None
+
+    api, bus = async_api_of(server), EventBus()
+    found = Reservations(api, DRIVER, NODE, clocks=SystemClocks(random=lambda: 0.0), bus=bus, prepared=find)
+    async with background(found.run()):
+        found.apply((NodePod("uid-1", TEAM, "p1", claims=("c",)),))
+        await eventually(lambda: bool(found.holds()), "the record says what it has")
+        [(uid, (hold,))] = found.holds().items()
+        assert (uid, hold.device, hold.owner, hold.pods) == ("claim-1", "gpu-0", "claim-1", ("uid-1",))
+        assert asked == [((TEAM, "c"), frozenset({"uid-1"}))]
+        assert world.asked("get", "resourceclaims") == 0
+        assert found.unread == ()
+        # Another claim of the same name, for another pod.
+        found.apply((NodePod("uid-2", TEAM, "p2", claims=("c",)),))
+        await eventually(lambda: [each.device for holds in found.holds().values() for each in holds] == ["gpu-1"])
+        assert world.asked("get", "resourceclaims") == 1
+        api.close()
+
+
+async def test_devices_of_another_pool_in_a_record_reserve_nothing(server: ApiServer, world: World) -> None:
+    api, bus = async_api_of(server), EventBus()
+    clocks = SystemClocks(random=lambda: 0.0)
+    found = Reservations(api, DRIVER, NODE, clocks=clocks, bus=bus, prepared=lambda *_: prepared("elsewhere"))
+    async with background(found.run()):
+        found.apply((NodePod("uid-1", TEAM, "p1", claims=("c",)),))
+        await eventually(lambda: found.unread == ())
+        assert found.holds() == {}
+        api.close()
+
+
+async def test_claims_of_pods_that_come_wait_unless_they_matter_at_once(server: ApiServer, world: World) -> None:
+    world.claim("c", "gpu-0", users=("uid-1",))
+    api, bus = async_api_of(server), EventBus()
+    clock = Hand()
+    found = Reservations(api, DRIVER, NODE, clocks=SystemClocks(monotonic=clock, random=lambda: 0.0), bus=bus)
+    async with background(found.run()):
+        found.read_at_once(at_once=False)
+        found.apply((NodePod("uid-1", TEAM, "p1", claims=("c",)),))
+        await asyncio.sleep(0)
+        assert world.asked("get", "resourceclaims") == 0
+        found.read_at_once(at_once=True)
+        await eventually(lambda: bool(found.holds()), "it is read as soon as it matters")
+        api.close()
+
+
+class Hand:
+    """A clock that stands still."""
+
+    def __call__(self) -> float:
+        return 100.0

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from driver.claims.model import ClaimReference
 from driver.node_watch.pods import NodePod
 from node.rules import Doors
 from ostler.agent.dra_service import only_came
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import begun
-from tests.making.watched_node import World
+from tests.making.watched_node import TEAM, World
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
@@ -42,6 +43,17 @@ async def test_a_claim_for_a_device_that_a_pod_has_asks_whether_that_pod_lives(
         monkeypatch.setattr(both.books, "pods_changed", lambda: asked.append("read"))
         world.claim("c", DEVICE, users=(world.pod("p", "c"),))
         await eventually(lambda: asked != [], "the claim is refused")
+
+
+async def test_a_claim_is_read_once_for_its_start_where_no_device_is_for_both_doors(
+    short_dir: Path, server: ApiServer, world: World
+) -> None:
+    async with begun(short_dir, server, 2, Doors.DRA) as both:
+        uid = world.claim("c", DEVICE, users=(pod := world.pod("p", "c"),))
+        await both.second._parts.claims.prepare(ClaimReference(TEAM, "c", uid))
+        await eventually(lambda: uid in both.second._parts.node_claims.reservations(), "the record says it")
+        assert both.second._parts.node_claims.reservations()[uid][0].pods == (pod,)
+        assert both.asked("get", "resourceclaims") == 1
 
 
 @pytest.mark.parametrize(
