@@ -1,4 +1,4 @@
-"""The peer of the benchmark on a cluster: a DRA driver in Go on Kubernetes' helper library, built and started.
+"""The peer of the benchmarks of pods and of many agents: a DRA driver in Go on Kubernetes' library, built and started.
 
 ``go/`` has its source. It is built once per content, like the cluster's components. It does no less for a claim than a
 driver must: a CDI file, and a record that survives a power cut.

@@ -1,7 +1,7 @@
 """One node with the agent, and one with a driver on Kubernetes' helper library: their requests for the same changes.
 
 Both are whole processes with the rights of the chart. The agent is ``ostler run`` with the DRA door alone; the other is
-``helper/main.go``, which does nothing that the library does not do for it.
+``bench/cluster/go``, which asks the API server for nothing that the library does not ask for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from bench.cluster.go_driver import go_driver
 from bench.dra.drivers import AgentDriver, DriverProcess
 from bench.dra.kubelet import DraKubelet
 from bench.dra.server import NODE, delete_slices
@@ -23,12 +24,9 @@ from bench.scale.audit import AuditedRequest, kinds, of_user
 from bench.scale.pod_claims import BoundClaim, make_claims
 from bench.scale.pools import PoolWatch, WatchedPool
 from bench.scale.server import Account, ScaleServer
-from tests.cluster.components.build import build_module
 from tests.cluster.dra.claims import DRIVER
 from tests.cluster.rig.api import Object
-from tests.making.cache import cached, digest
 
-SOURCES = Path(__file__).parent / "helper"
 PEER, PEER_NODE = "helper.bench.ostler.dev", "node-2"
 WITHIN = 60.0
 QUIET = 2.0
@@ -36,16 +34,6 @@ QUIET = 2.0
 PUBLISH, TAINT, CHANGE, PREPARE, RESTART, WIPE = "publish", "taint", "change", "prepare", "restart", "wipe"
 CHANGES = (PUBLISH, TAINT, CHANGE, PREPARE, RESTART, WIPE)
 RULES: tuple[Object, ...] = ({"name": "ostler.dev/gpu", "door": "dra", "devices": {"kind": "gpu"}},)
-
-
-def helper() -> Path:
-    """The binary, built once for each content of its sources; a minute on 2 cores."""
-    files = {file.name: file.read_bytes() for file in sorted(SOURCES.iterdir())}
-
-    def make(folder: Path) -> None:
-        build_module("the helper's driver", files, folder, ["build", "-ldflags", "-s -w", "-o", "bin/helper", "."])
-
-    return cached(f"components/dra-helper-{digest(*files.values())}", make) / "bin/helper"
 
 
 class HelperDriver(DriverProcess):
@@ -58,9 +46,19 @@ class HelperDriver(DriverProcess):
             os.mkfifo(self._pipe)
         # Open for both ends, so that neither side waits for the other.
         self._words = os.open(self._pipe, os.O_RDWR)
-        flags = {"kubelet": kubelet.root, "kubeconfig": kubeconfig, "driver": PEER, "node": PEER_NODE}
-        arguments = [f"-{name}={value}" for name, value in {**flags, "words": self._pipe}.items()]
-        super().__init__(kubelet, Measured([str(helper()), *arguments], {}, root / "helper.log"))
+        flags = {
+            "name": PEER,
+            "node": PEER_NODE,
+            "kubeconfig": kubeconfig,
+            "devices": 8,
+            "words": self._pipe,
+            "plugins": kubelet.root / "plugins",
+            "registry": kubelet.registry,
+            "cdi": root / "cdi",
+            "records": root / "records",
+        }
+        arguments = [f"-{name}={value}" for name, value in flags.items()]
+        super().__init__(kubelet, Measured([str(go_driver()), *arguments], {}, root / "helper.log"))
         self._registry = kubelet.registry
 
     async def __aexit__(self, *error: object) -> None:

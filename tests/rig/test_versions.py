@@ -97,9 +97,8 @@ def test_the_judges_are_built_from_the_modules_of_theirs() -> None:
     assert RECORDED in CLUSTERS, "its API server is the judge's"
 
 
-@pytest.mark.parametrize("module", ["bench/cluster/go", "bench/scale/helper"])
-def test_the_go_drivers_of_the_benchmarks_are_built_from_the_modules_of_the_newest(module: str) -> None:
-    modules = (ROOT / module / "go.mod").read_text()
+def test_the_go_driver_of_the_benchmarks_is_built_from_the_modules_of_the_newest() -> None:
+    modules = (ROOT / "bench/cluster/go/go.mod").read_text()
     assert f"k8s.io/dynamic-resource-allocation v{newest().replace('1', '0', 1)}" in modules
 
 

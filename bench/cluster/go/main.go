@@ -1,12 +1,16 @@
-// The peer of the benchmark: a small DRA driver on Kubernetes' own helper library for drivers.
+// The peer of the benchmarks: a small DRA driver on Kubernetes' own helper library for drivers.
 //
 // It does what a driver of a node's devices has to do and nothing else: it publishes its devices in one slice, and for a
 // claim it writes a CDI file and a record that survives a power cut, each whole or not at all, before it answers. A claim
 // that is asked for again gets the same answer, and a device is in one claim at a time. The library registers, reads
 // the claims at the API server, and keeps the slice.
+//
+// A pipe may tell it what to publish, one word a line: "plain", "changed" (one attribute of a device differs) or
+// "tainted" (one device has a taint).
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -199,10 +203,14 @@ func write(path string, content any, mode os.FileMode, durable bool) error {
 	return errors.Join(folder.Sync(), folder.Close())
 }
 
-func devices(count int) []resourceapi.Device {
+// devices makes so many of them; state is a word of the pipe.
+func devices(count int, state string) []resourceapi.Device {
 	made := make([]resourceapi.Device, count)
 	for index := range made {
 		kind, number, uuid := "gpu", int64(index), fmt.Sprintf("peer-%08d", index)
+		if state == "changed" && index == 0 {
+			kind = state
+		}
 		made[index] = resourceapi.Device{
 			Name: fmt.Sprintf("gpu-%d", index),
 			Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
@@ -212,7 +220,31 @@ func devices(count int) []resourceapi.Device {
 			},
 		}
 	}
+	if state == "tainted" {
+		made[0].Taints = []resourceapi.DeviceTaint{{Key: "example.com/unhealthy", Effect: "NoSchedule"}}
+	}
 	return made
+}
+
+// publish offers the node's devices in one pool with one slice.
+func publish(ctx context.Context, helper *kubeletplugin.Helper, node string, offered []resourceapi.Device) error {
+	pool := resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: offered}}}
+	return helper.PublishResources(ctx, resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{node: pool}})
+}
+
+// follow publishes what the pipe says, until it ends.
+func follow(ctx context.Context, helper *kubeletplugin.Helper, pipe, node string, count int) error {
+	input, err := os.Open(pipe)
+	if err != nil {
+		return err
+	}
+	words := bufio.NewScanner(input)
+	for words.Scan() {
+		if err := publish(ctx, helper, node, devices(count, words.Text())); err != nil {
+			return err
+		}
+	}
+	return words.Err()
 }
 
 func run() error {
@@ -220,6 +252,7 @@ func run() error {
 	node := flag.String("node", "", "the Node's name")
 	kubeconfig := flag.String("kubeconfig", "", "how the API server is reached")
 	count := flag.Int("devices", 64, "how many devices are published; with none, no slice is")
+	words := flag.String("words", "", "the pipe that says what to publish; without one, all devices are at once")
 	nodes := flag.String("nodes", "", "device files of each device, joined by commas")
 	records := flag.String("records", "", "folder of the records")
 	plugins := flag.String("plugins", kubeletplugin.KubeletPluginsDir, "folder of the drivers' folders")
@@ -261,10 +294,14 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if *count > 0 {
-		pool := resourceslice.Pool{Slices: []resourceslice.Slice{{Devices: devices(*count)}}}
-		published := resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{*node: pool}}
-		if err := helper.PublishResources(ctx, published); err != nil {
+	if *words != "" {
+		go func() {
+			if err := follow(ctx, helper, *words, *node, *count); err != nil {
+				stop(err)
+			}
+		}()
+	} else if *count > 0 {
+		if err := publish(ctx, helper, *node, devices(*count, "plain")); err != nil {
 			return err
 		}
 	}
