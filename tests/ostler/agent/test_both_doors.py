@@ -148,6 +148,9 @@ async def test_a_door_that_was_announced_is_opened_also_where_the_last_claim_has
             """It offers nothing."""
             return SimpleNamespace(view=DoorView())
 
+        def read_reservations(self, *, at_once: bool) -> None:
+            """There are none."""
+
         def show(self, _: object) -> None:
             """Nothing is shown."""
 
