@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.05
+"""Seconds between two looks at a condition."""
 
 
 @overload
@@ -20,8 +23,12 @@ async def eventually(condition: Callable[[], T], what: str = "", within: float =
 
 
 async def eventually(condition: Callable[[], Any], what: str = "", within: float = 120.0) -> Any:
-    """Return the first true value of ``condition``, asked every 10 ms; fail with ``what`` after ``within`` seconds."""
+    """Return the first true value of ``condition``; fail with ``what`` after ``within`` seconds.
+
+    It is asked after 10 ms, and ever more seldom up to ``LONGEST_PAUSE``: the cores belong to what is waited for.
+    """
     deadline = time.monotonic() + within
+    pauses = _pauses()
     while True:
         value = condition()
         if isinstance(value, Awaitable):
@@ -30,17 +37,25 @@ async def eventually(condition: Callable[[], Any], what: str = "", within: float
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what or condition}; last value {value!r}")
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(next(pauses))
 
 
 def until(condition: Callable[[], T], what: str = "", within: float = 120.0) -> T:
     """The same for tests without a loop, whose condition other threads make true."""
     deadline = time.monotonic() + within
+    pauses = _pauses()
     while not (value := condition()):
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {within} s: {what or condition}; last value {value!r}")
-        time.sleep(0.005)
+        time.sleep(next(pauses))
     return value
+
+
+def _pauses() -> Iterator[float]:
+    pause = FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(1.2 * pause, LONGEST_PAUSE)
 
 
 @asynccontextmanager

@@ -26,7 +26,7 @@ from sandbox.conformance.subject import ProcessSize, ProgramEnd
 Context = grpc.aio.ServicerContext[Any, Any]
 KIND = "gpu.example.com/claim"
 DEVICES = ("gpu-0", "gpu-1", "gpu-2", "gpu-3")
-LOOK = 0.01
+LOOK = 0.04
 """Seconds between two looks at the slices."""
 
 ENDS_ITSELF = "ends-itself"

@@ -19,7 +19,7 @@ from sandbox.conformance.subject import ProcessSize, ProgramEnd
 
 Context = grpc.aio.ServicerContext[Any, Any]
 RESOURCE = "a.example/gpu"
-LOOK = 0.01
+LOOK = 0.04
 """Seconds between two looks at the kubelet's socket and its own."""
 ENDS_ITSELF = "ends-itself"
 """The habit of plugins that leave it to Kubernetes to start them again when there is no kubelet, or a new one."""
