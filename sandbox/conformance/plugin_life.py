@@ -224,7 +224,7 @@ async def _round(bed: PluginTestbed, plugin: JudgedPlugin) -> None:
         # What a call comes to is judged by other rules; the plugin may have gone on to a new socket meanwhile.
         with suppress(JudgedCallFailed):
             await plugin.client.allocate([ids[number % len(ids)]])
-    for _ in range(10):
+    for _ in range(bed.pace.streams):
         client = bed.client(plugin.client.socket)
         try:
             await client.first_list()

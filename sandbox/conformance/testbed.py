@@ -36,7 +36,8 @@ class ConformancePace:
     there (``quiet``); from SIGTERM to the end (``grace``); for which a kubelet that restarts is away (``away``); until
     slices that were deleted are back (``slices``: the controller of Kubernetes' own library looks after 30 s).
 
-    ``calls``: how many Allocate calls are the load, as many as a node of 1,000 devices gets.
+    ``calls``: how many Allocate calls are the load, as many as a node of 1,000 devices gets. ``streams``: how many
+    ListAndWatch streams come and go before a program's size is measured again.
     """
 
     patience: float = 20.0
@@ -46,6 +47,7 @@ class ConformancePace:
     away: float = 0.2
     slices: float = 75.0
     calls: int = 1000
+    streams: int = 10
 
 
 class ProgramTestbed:
