@@ -68,7 +68,8 @@ class RecordedHardware:
         self.parts = tuple(_parts(self._recording.facts))
         self._damages: dict[str, Damage] = {}
         self._errors: dict[str, str] = {}
-        write_whole(copy, read_regular(original, MAX_RECORDING, links=True))
+        self._undamaged = read_regular(original, MAX_RECORDING, links=True)
+        write_whole(copy, self._undamaged)
 
     @property
     def name(self) -> str:
@@ -132,6 +133,9 @@ class RecordedHardware:
         self._write()
 
     def _write(self) -> None:
+        if not self._damages:
+            write_whole(self.path, self._undamaged)
+            return
         recording = self._recording
         text = dump(
             damaged(recording.facts, self._damages, self._errors),

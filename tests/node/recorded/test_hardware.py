@@ -198,6 +198,7 @@ def test_what_is_healed_is_as_it_was(name: str, tmp_path: Path) -> None:
         assert box.facts != box.original
         box.heal(part)
         assert box.facts == box.original
+        assert box.path.read_bytes() == nodes.path(name).read_bytes()
 
 
 @given(st.dictionaries(st.sampled_from(range(29)), st.sampled_from(Damage), max_size=6))
