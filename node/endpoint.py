@@ -78,6 +78,8 @@ class Intake(grpc.GenericRpcHandler):
         self._places = asyncio.Semaphore(READ_AT_ONCE)
         self._streams = asyncio.Semaphore(STREAMS)
         self._handlers: list[grpc.GenericRpcHandler] = []
+        self._by_method: dict[str, Handler] = {}
+        """Handlers of the methods that were called; a servicer has the same ones for every call."""
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
         """Add a servicer; generated code calls this of a server."""
@@ -88,8 +90,7 @@ class Intake(grpc.GenericRpcHandler):
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """The call's handler, which reads its request within the bounds; None if no service has the method."""
-        found: Iterator[Handler | None] = (each.service(handler_call_details) for each in self._handlers)
-        handler = next((each for each in found if each is not None), None)
+        handler = self._by_method.get(handler_call_details.method) or self._find(handler_call_details)
         task = asyncio.current_task()
         if handler is None or task is None:
             return handler
@@ -102,6 +103,13 @@ class Intake(grpc.GenericRpcHandler):
             return handler
         task.add_done_callback(self._ended)
         return self._bounded(handler)
+
+    def _find(self, details: grpc.HandlerCallDetails) -> Handler | None:
+        found: Iterator[Handler | None] = (each.service(details) for each in self._handlers)
+        handler = next((each for each in found if each is not None), None)
+        if handler is not None:
+            self._by_method[details.method] = handler
+        return handler
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._free += 1

@@ -204,9 +204,12 @@ class Bookkeeping:
         that was deleted by force meanwhile.
         """
         began = self._monotonic()
-        if asked and self._reader.has_records:
-            await self._look_up(resource, asked)
-        await self._attribute()
+        if self._reader.has_records:
+            if asked:
+                await self._look_up(resource, asked)
+            await self._attribute()
+        else:
+            self.keeper.attribute(())
         await self._until_unheld(resource, devices, began)
         began = self._monotonic()
         try:

@@ -23,11 +23,46 @@ from node.ledger.releases import refusal
 from node.ledger.tenants import Tenants
 from node.offer import OfferedDevice
 from node.rules import Door, Rule
+from node.values import Value, quick, value
 
 POSSIBLY = "a pod, possibly: the kubelet has not reported its allocations yet"
 """The holder of what pods may have."""
 CURRENT = 10.0
 """Seconds for which a checkpoint counts: longer than Allocate waits for anything after it has read the file."""
+
+
+@quick
+@value
+class _Granting(Value):
+    """What is the same of an offered device at every Allocate that gives it out."""
+
+    offered: OfferedDevice
+    resource: str
+    ids: tuple[Id, ...]
+    owner: str
+    place: IdPlace
+
+    def hold(self, holder: str, at: float) -> Hold:
+        """The hold of a new pod. Its arguments go by position: a pod may ask for a thousand shares."""
+        offered, place = self.offered, self.place
+        return Hold(
+            place.device,
+            Door.PLUGIN,
+            holder,
+            at,
+            self.owner,
+            place.share,
+            False,
+            place.within,
+            HoldState.ALLOCATED,
+            self.resource,
+            False,
+            self.ids,
+            (),
+            offered.amounts,
+            offered.whole,
+            place.slices,
+        )
 
 
 class PluginGrants:
@@ -43,6 +78,8 @@ class PluginGrants:
         self._rules: Mapping[str, Rule] = {}
         self.wholes: Mapping[str, tuple[str, ...]] = {}
         self._slices: Mapping[str, tuple[int, int]] = {}
+        self._known: dict[Id, _Granting] = {}
+        """What grants of these ids have in common, until the next snapshot."""
         self._possibly_held: frozenset[str] = frozenset()
         """Devices that the plugin door could allocate since the allocations of pods were last known."""
         self._answered_until = -math.inf
@@ -61,6 +98,7 @@ class PluginGrants:
         self.wholes = {device.name: wholes_of(device) for device in snapshot.devices}
         slices = ((device.name, slices_of(device)) for device in snapshot.devices)
         self._slices = {name: found for name, found in slices if found is not None}
+        self._known = {}
 
     def remember(self, given: frozenset[str]) -> None:
         """Note what the plugin door may allocate under the current rules, as what pods may have had unnoticed."""
@@ -78,12 +116,14 @@ class PluginGrants:
         holds, grants, ended = [], [], set()
         for offered in devices:
             id_ = resource, offered.id
-            hold = self._hold(offered, offered.share, holder, at, id_)
-            holds.append(hold)
-            grants.append((id_, IdPlace(hold.device, hold.within, hold.share, hold.slices)))
-            if hold.share and _is_pending(self._ledger.of(plugin_owner(hold.device))):
+            known = self._known.get(id_)
+            if known is None or known.offered is not offered:
+                known = self._known[id_] = self._granting(offered, id_)
+            holds.append(known.hold(holder, at))
+            grants.append((id_, known.place))
+            if offered.share and _is_pending(self._ledger.of(plugin_owner(offered.device.name))):
                 # The device is in use from now on, so that no check can find it free.
-                ended.add(plugin_owner(hold.device))
+                ended.add(plugin_owner(offered.device.name))
         self._ledger.take_each(holds, ended)
         self._plugin.granted(grants, self._monotonic(), at)
         self._ledger.bus.publish(HoldsChanged())
@@ -108,35 +148,16 @@ class PluginGrants:
                 found |= self._tenants.waiting(offered.device.name)
         return frozenset(found)
 
-    def _hold(
-        self,
-        offered: OfferedDevice,
-        share: str,
-        holder: str = "",
-        at: float = 0.0,
-        id_: Id | None = None,
-    ) -> Hold:
-        """The hold of a new pod. Its arguments go by position: a pod may ask for a thousand shares."""
-        device = offered.device
-        name = device.name
-        return Hold(
-            name,
-            Door.PLUGIN,
-            holder,
-            at,
-            plugin_owner(name, share),
-            share,
-            False,
-            self.within(device),
-            HoldState.ALLOCATED,
-            id_[0] if id_ else "",
-            False,
-            (id_,) if id_ else (),
-            (),
-            offered.amounts,
-            offered.whole,
-            self._slices.get(name),
-        )
+    def _granting(self, offered: OfferedDevice, id_: Id) -> _Granting:
+        device, share = offered.device, offered.share
+        place = IdPlace(device.name, self.within(device), share, self._slices.get(device.name))
+        return _Granting(offered, id_[0], (id_,), plugin_owner(device.name, share), place)
+
+    def _hold(self, offered: OfferedDevice, share: str, holder: str = "", at: float = 0.0) -> Hold:
+        """The hold of a pod that may have this share of the device, or may ask for it."""
+        name = offered.device.name
+        place = IdPlace(name, self.within(offered.device), share, self._slices.get(name))
+        return _Granting(offered, "", (), plugin_owner(name, share), place).hold(holder, at)
 
     def within(self, device: Device) -> tuple[str, ...]:
         """``wholes_of``, from what ``place`` has computed for all devices."""

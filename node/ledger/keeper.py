@@ -254,11 +254,11 @@ class HoldKeeper:
             if hold.admin:
                 continue
             self.pending_release.taken(hold.device, (hold.device, *hold.within))
-            state = self.states.of(hold.device)
-            takes = LedgerEvent.POD_TAKES if hold.door is Door.PLUGIN else LedgerEvent.CLAIM_TAKES
             if hold.pods and hold.state is HoldState.PREPARED:
                 # It may be given back before anything else is settled, and its pods' containers run on.
                 self.tenants.took((hold,))
+            state = self.states.of(hold.device)
+            takes = LedgerEvent.POD_TAKES if hold.door is Door.PLUGIN else LedgerEvent.CLAIM_TAKES
             # In this state both have it already; most other calls of Allocate find the pod's state as well.
             if state is not LedgerState.BOTH and takes in TRANSITIONS[state]:
                 self.states.advance(hold.device, takes)
@@ -339,6 +339,8 @@ class HoldKeeper:
     def _note_doors(self, held: Iterable[Hold]) -> None:
         """A device held through a door that its rule does not allow must be checked before the other door gets it."""
         for hold in held:
+            if hold.door is Door.PLUGIN and hold.device in self._at_plugin_door:
+                continue
             rule = self._rules.get(hold.device)
             if rule is not None and hold.door is not None and not rule.door.has(hold.door):
                 self._unverified.add(hold.device)

@@ -97,6 +97,9 @@ class Ledger:
         if len(holds) == 1 and not ended:
             self.take(holds[0].owner, holds)
             return
+        if not ended and self._are_apart(holds):
+            self._announce(holds, [earlier for hold in holds for earlier in self._replace(hold.owner, (hold,))])
+            return
         wanted: dict[str, list[Hold]] = {owner: [] for owner in ended}
         for hold in holds:
             wanted.setdefault(hold.owner, []).append(hold)
@@ -190,6 +193,21 @@ class Ledger:
                 shares[hold.device].append(hold)
         return tuple(taken), tuple(refused)
 
+    def _are_apart(self, wanted: Sequence[Hold]) -> bool:
+        """Whether these are whole devices, each for an owner of its own, and nobody else holds any of one.
+
+        So it is with most calls of Allocate, and then nothing needs to be compared in pairs.
+        """
+        devices, owners, held = set(), set(), self._by_place
+        for hold in wanted:
+            device, owner = hold.device, hold.owner
+            holding = held.get(device)
+            if hold.share or hold.within or hold.admin or (holding and (len(holding) > 1 or owner not in holding)):
+                return False
+            devices.add(device)
+            owners.add(owner)
+        return len(devices) == len(owners) == len(wanted)
+
     def _have_room(self, wanted: Iterable[Hold], replaced: Collection[str]) -> bool:
         """Whether all of these are shares that fit: a pod may ask for a thousand, which are not compared in pairs."""
         shares: dict[str, list[Hold]] = {}
@@ -267,7 +285,13 @@ class Ledger:
         for hold in holds:
             if hold.owner != owner:
                 raise ValueError(f"{owner} cannot enter a hold of {hold.owner}")
-        before = self._forget(owner)
+        before = self._by_owner.get(owner, ())
+        if len(before) == len(holds) == 1 and _are_alike(before[0], holds[0]) and self._is_alone(owner, holds[0].device):
+            del self._by_owner[owner]
+            self._by_owner[owner] = holds
+            self.version += 1
+            return before
+        self._forget(owner)
         if not holds:
             return before
         self._by_owner[owner] = holds
@@ -281,6 +305,10 @@ class Ledger:
                 self._by_place.setdefault(place, {})[owner] = None
         return before
 
+    def _is_alone(self, owner: str, device: str) -> bool:
+        owners = self._by_place[device]
+        return len(owners) == 1 and owner in owners
+
     def _announce(self, holds: tuple[Hold, ...], before: Collection[Hold]) -> None:
         """Publish the holds entered, and those of ``before`` that have ended."""
         if holds:
@@ -288,18 +316,21 @@ class Ledger:
         if not before:
             return
         kept = {(hold.device, hold.share, hold.admin) for hold in holds}
+        ended = [hold for hold in before if (hold.device, hold.share, hold.admin) not in kept]
+        if not ended:
+            return
         taken = {hold.device for hold in holds}
-        given_back = tuple(
-            [
-                hold
-                for hold in before
-                # What was about to be free is not given back by being taken.
-                if (hold.device, hold.share, hold.admin) not in kept
-                and not (hold.state is HoldState.PENDING_RELEASE and hold.device in taken)
-            ]
-        )
-        if given_back:
-            self.bus.publish(HoldsReleased(given_back))
+        # What was about to be free is not given back by being taken.
+        freed = [hold for hold in ended if hold.state is not HoldState.PENDING_RELEASE or hold.device not in taken]
+        if freed:
+            self.bus.publish(HoldsReleased(tuple(freed)))
+
+
+def _are_alike(one: Hold, other: Hold) -> bool:
+    """Whether both are of the same whole device through the same door: to the ledger they differ in nothing else."""
+    if one.share or other.share or one.within or other.within:
+        return False
+    return one.device == other.device and one.door is other.door
 
 
 def _are_shares(one: Hold, other: Hold) -> bool:

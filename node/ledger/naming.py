@@ -139,6 +139,8 @@ class HeldIds:
 
     def put(self, id_: Id, places: tuple[IdPlace, ...]) -> None:
         """Note what an id means from now on; nothing once it is not held any more."""
+        if places and self._places.get(id_) == places:
+            return
         for place in self._places.pop(id_, ()):
             ids = self._by_device.get(place.device, {})
             ids.pop(id_, None)
@@ -169,7 +171,9 @@ class HeldIds:
 
     def of(self, device: str, share: str = "") -> Collection[Id]:
         """Every held id that means the device; with a ``share`` without those of other shares."""
-        ids = self._by_device.get(device, {})
+        ids = self._by_device.get(device)
+        if not ids:
+            return ()
         return [id_ for id_, other in ids.items() if not share or not other or share == other]
 
     def by_device(self) -> Iterable[tuple[str, Mapping[Id, str]]]:

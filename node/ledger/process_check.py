@@ -105,6 +105,8 @@ class PendingRelease:
 
     def taken(self, device: str, places: Collection[str]) -> None:
         """The device was taken, which is or is part of ``places``: what was found before does not count any more."""
+        if not self._pending and not self._free:
+            return
         for name in (*self._pending, *self._free):
             if name in places or device in self._wholes.get(name, ()):
                 self._pending.pop(name, None)
@@ -225,16 +227,20 @@ class ProcessCheck:
         self._unseen: set[str] = set()
         """Devices whose driver was reported to show no processes."""
         self._woken = asyncio.Event()
+        self._awaited: float | None = None
+        """When the check is due that ``run`` waits for (monotonic); None for none."""
         bus.subscribe(ReleasesPending, self._wake)
 
     def _wake(self, _: ReleasesPending) -> None:
-        self._woken.set()
+        """Wait for another check if another one is due first: every Allocate publishes this, and most order none."""
+        if self._pending_release.next_due() != self._awaited:
+            self._woken.set()
 
     async def run(self) -> None:
         """Check until cancelled."""
         while True:
             self._woken.clear()
-            due = self._pending_release.next_due()
+            due = self._awaited = self._pending_release.next_due()
             left = None if due is None else due - self._clock()
             if left is None or left > 0:
                 with contextlib.suppress(TimeoutError):
