@@ -66,6 +66,8 @@ def _user_agent(context: Context) -> str:
 
 Render = Callable[[Sequence[OfferedDevice]], api_pb2.ContainerAllocateResponse]
 """Makes one container's answer of its devices, in the order of the request; pure."""
+REMEMBERED = 32
+"""Most answers of one resource at hand, a few KiB each."""
 OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
 """The options in Register and in GetDevicePluginOptions: old kubelets read the former, new ones the latter."""
 
@@ -219,29 +221,29 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         return recent.gpus(resource) or recent.expected.gpus(wanted.allocation_size, nics)
 
     async def _allocated(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
-        doubt = self._doubted(request)
+        asked = [list(wanted.devices_ids) for wanted in request.container_requests]
+        doubt = self._doubted(asked)
         if doubt is not None:
             await doubt
-        return self._allocate(request)
+        return self._allocate(asked)
 
-    def _doubted(self, request: api_pb2.AllocateRequest) -> Awaitable[None] | None:
+    def _doubted(self, asked: Sequence[Sequence[str]]) -> Awaitable[None] | None:
         listed = self._listing.devices
         if self._sharing is not None and self._sharing.fail_multiple:
-            for wanted in request.container_requests:
-                ids = wanted.devices_ids
+            for ids in asked:
                 if len(ids) > 1 and any(id_ in listed and listed[id_].share for id_ in ids):
                     raise TooManyShares(self._listing.resource, len(ids))
-        asked = [listed[id_] for wanted in request.container_requests for id_ in wanted.devices_ids if id_ in listed]
-        return self._taking.doubted(self._listing.resource, asked)
+        found = [listed[id_] for ids in asked for id_ in ids if id_ in listed]
+        return self._taking.doubted(self._listing.resource, found)
 
-    def _allocate(self, request: api_pb2.AllocateRequest) -> api_pb2.AllocateResponse:
+    def _allocate(self, asked: Sequence[Sequence[str]]) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
-        asked = [list(wanted.devices_ids) for wanted in request.container_requests]
         given = self._checked(asked)
         self._taking.take(self._listing.resource, given)
-        devices = {device.id: device for device in given}
+        first = 0
         for ids in asked:
-            response.container_responses.append(self._render([devices[id_] for id_ in ids]))
+            response.container_responses.append(self._render(given[first : first + len(ids)]))
+            first += len(ids)
             self._remember(ids)
             # Logged after the answer is on its way: a log line takes as long as the answer itself.
             asyncio.get_running_loop().call_soon(self._tell_given, ids)
@@ -252,8 +254,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         gpus, nics = self._preference.gpus, self._preference.nics
         self._recent.given(
             self._listing.resource,
-            {id_: gpus[id_] for id_ in ids if id_ in gpus},
-            {id_: nics[id_] for id_ in ids if id_ in nics},
+            {id_: gpus[id_] for id_ in ids if id_ in gpus} if gpus else {},
+            {id_: nics[id_] for id_ in ids if id_ in nics} if nics else {},
         )
 
     def _tell_given(self, ids: Sequence[str]) -> None:
@@ -261,7 +263,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, asked: Sequence[Sequence[str]]) -> list[OfferedDevice]:
-        """The devices of all containers; no device occurs twice."""
+        """The devices of all containers, in the order of the request; no device occurs twice."""
         devices = self._listing.devices
         if not all(asked):
             raise NoDeviceRequested(self._listing.resource)
@@ -348,7 +350,27 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
             return answer(edits)
         return answer(with_mps(edits, options.mps, client_limits(_limited(devices, offer.rule))))
 
-    return render
+    return render if annotated else _remembering(render)
+
+
+def _remembering(render: Render) -> Render:
+    """The same function with its latest answers at hand: a node gives out the same few sets of devices again."""
+    known: dict[tuple[str, ...], tuple[Sequence[OfferedDevice], api_pb2.ContainerAllocateResponse]] = {}
+
+    def remembered(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
+        given = tuple(devices)
+        ids = tuple([item.id for item in given])
+        found = known.get(ids)
+        # Compared as well: by identity, unless a device of this id has another state now.
+        if found is not None and found[0] == given:
+            return found[1]
+        if len(known) >= REMEMBERED:
+            del known[next(iter(known))]
+        made = render(given)
+        known[ids] = given, made
+        return made
+
+    return remembered
 
 
 def _limited(devices: Sequence[OfferedDevice], rule: Rule) -> Iterator[tuple[str, Amounts]]:

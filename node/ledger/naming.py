@@ -140,6 +140,8 @@ class HeldIds:
     def put(self, id_: Id, places: tuple[IdPlace, ...]) -> None:
         """Note what an id means from now on; nothing once it is not held any more."""
         if places and self._places.get(id_) == places:
+            # The later value, which comes again with the next Allocate and then need not be compared.
+            self._places[id_] = places
             return
         for place in self._places.pop(id_, ()):
             ids = self._by_device.get(place.device, {})
