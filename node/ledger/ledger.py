@@ -286,7 +286,7 @@ class Ledger:
             if hold.owner != owner:
                 raise ValueError(f"{owner} cannot enter a hold of {hold.owner}")
         before = self._by_owner.get(owner, ())
-        if len(before) == len(holds) == 1 and self._are_alike(before[0], holds[0]):
+        if len(before) == len(holds) == 1 and _are_alike(before[0], holds[0]):
             del self._by_owner[owner]
             self._by_owner[owner] = holds
             self.version += 1
@@ -305,15 +305,6 @@ class Ledger:
                 self._by_place.setdefault(place, {})[owner] = None
         return before
 
-    def _are_alike(self, one: Hold, other: Hold) -> bool:
-        """Whether both are of the same whole device that no other owner has, through the same door.
-
-        To the ledger they then differ in nothing: neither which place they have nor whose is the first one there.
-        """
-        if one.share or other.share or one.within or other.within or one.door is not other.door:
-            return False
-        return one.device == other.device and len(self._by_place[one.device]) == 1
-
     def _announce(self, holds: tuple[Hold, ...], before: Collection[Hold]) -> None:
         """Publish the holds entered, and those of ``before`` that have ended."""
         if holds:
@@ -329,6 +320,13 @@ class Ledger:
         freed = [hold for hold in ended if hold.state is not HoldState.PENDING_RELEASE or hold.device not in taken]
         if freed:
             self.bus.publish(HoldsReleased(tuple(freed)))
+
+
+def _are_alike(one: Hold, other: Hold) -> bool:
+    """Whether both are of the same whole device, through the same door: where a conflict can be stays the same."""
+    if one.share or other.share or one.within or other.within:
+        return False
+    return one.device == other.device and one.door is other.door
 
 
 def _are_shares(one: Hold, other: Hold) -> bool:

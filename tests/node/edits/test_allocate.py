@@ -17,7 +17,7 @@ from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.inventory.model import Device, DeviceKind, NodeRole
 from node.offer import OfferedDevice, ResourceOffer
 from node.rules import DeviceIds, Rule, offered_id
-from plugin.servicer import answer, renderer
+from plugin.servicer import REMEMBERED, answer, renderer
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.devices import gpu, lacking, mig, node, without
 
@@ -154,6 +154,21 @@ def test_answer_of_the_defaults_word_for_word() -> None:
             for path in (*CONTROL_NODES, "/dev/nvidia1")
         )
     )
+
+
+def test_an_answer_at_hand_is_that_of_the_same_devices_alone() -> None:
+    render = renderer(resource(EditOptions()))
+    one, two = (OfferedDevice(f"id-{number}", gpu(number), healthy=True) for number in range(2))
+    first, both, turned = render([one]), render([one, two]), render([two, one])
+    assert render([replace(one)]) is first
+    assert render([two, one]) is turned
+    assert both.envs["NVIDIA_VISIBLE_DEVICES"] != turned.envs["NVIDIA_VISIBLE_DEVICES"]
+    changed = render([replace(one, device=gpu(1))])
+    assert changed == renderer(resource(EditOptions()))([two])
+    for number in range(REMEMBERED):
+        render([replace(two, id=f"id-{number + 2}")])
+    assert render([one, two]) == both
+    assert render([one, two]) is not both
 
 
 @pytest.mark.parametrize("root", ["/run/nvidia/driver", "/run/nvidia/driver/"])

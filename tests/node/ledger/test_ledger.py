@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.ledger.holds import HeldError, Hold, excludes
-from node.ledger.ledger import Ledger
+from node.ledger.ledger import HoldsReleased, HoldsTaken, Ledger
 from node.rules import Door
+from node.values import replace
 
 _WHOLES = {"gpu-0": (), "gpu-1": (), "mig-0-a": ("gpu-0",), "mig-0-b": ("gpu-0",), "mig-1-a": ("gpu-1",)}
 
@@ -143,6 +144,62 @@ def test_any_history_leaves_a_ledger_without_contradictions(
             owner: ledger.of(owner) for owner in ("uid-1", "uid-2", "uid-3") if ledger.of(owner)
         }
         assert not any(excludes(one, other) for one in ledger.all for other in ledger.all)
+
+
+_several = st.lists(
+    st.builds(
+        lambda device, owner, share, admin: hold(device, owner or f"plugin/{device}", share, admin),
+        st.sampled_from(["gpu-0", "gpu-0", "gpu-1", "mig-0-a"]),
+        st.sampled_from(["", "", "uid-1"]),
+        st.sampled_from(["", "", "", "s1"]),
+        st.sampled_from([False, False, False, True]),
+    ),
+    min_size=2,
+    max_size=3,
+    unique_by=lambda each: (each.device, each.owner, each.share),
+)
+
+
+@given(st.lists(_several, max_size=5))
+def test_of_several_owners_all_take_or_none_by_the_rule_of_pairs(calls: list[list[Hold]]) -> None:
+    ledger = Ledger()
+    for wanted in calls:
+        before, owners = ledger.all, {each.owner for each in wanted}
+        others = [each for each in before if each.owner not in owners]
+        pairs = [(one, other) for one in wanted for other in (*wanted, *others) if one is not other]
+        allowed = not any(excludes(one, other) for one, other in pairs)
+        try:
+            ledger.take_each(wanted)
+        except HeldError:
+            assert not allowed
+            assert ledger.all == before
+        else:
+            assert allowed
+            # In the order in which they came: those taken now are the last ones.
+            assert ledger.all[: len(others)] == tuple(others)
+            assert set(ledger.all[len(others) :]) == set(wanted)
+    for owner in ledger.owners:
+        ledger.release(owner)
+    for device in _WHOLES:
+        ledger.take("last", [hold(device, "last")])
+
+
+def test_a_device_taken_again_is_not_given_back() -> None:
+    ledger, told = Ledger(), list[object]()
+    ledger.bus.subscribe(HoldsTaken, told.append)
+    ledger.bus.subscribe(HoldsReleased, told.append)
+    first, again = (replace(hold("gpu-0", "plugin/gpu-0"), since=since) for since in (1.0, 2.0))
+    other = hold("gpu-1", "plugin/gpu-1")
+    ledger.take_each([first, other])
+    version = ledger.version
+    ledger.take_each([again, other])
+    assert ledger.all == (again, other)
+    assert ledger.version > version
+    assert told == [HoldsTaken((first, other)), HoldsTaken((again, other))]
+    with pytest.raises(HeldError):
+        ledger.take("uid-1", [hold("gpu-0")])
+    ledger.release("plugin/gpu-0")
+    ledger.take("uid-1", [hold("gpu-0")])
 
 
 @given(st.lists(_wanted, max_size=4), st.lists(_wanted, max_size=4))

@@ -96,6 +96,33 @@ def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(cap
     ]
 
 
+def test_holds_that_order_no_other_check_do_not_wake_it() -> None:
+    driver, passes = Driver(), 0
+    driver.processes[ONE.name] = (LEFT,)
+
+    def lookout() -> ProcessCheck:
+        def clock() -> float:
+            nonlocal passes
+            passes += 1
+            return asyncio.get_running_loop().time()
+
+        return driver.lookout(clock)
+
+    async def story(lookout: ProcessCheck) -> None:
+        _update(driver, ONE)
+        await asyncio.sleep(100)
+        before = passes
+        for _ in range(50):
+            driver.bus.publish(ReleasesPending())
+            await asyncio.sleep(0)
+        assert passes == before
+        _update(driver, ONE, TWO)
+        await asyncio.sleep(0.1)
+        assert driver.asked[-1] == TWO.name
+
+    beside(lookout, ProcessCheck.run, story)
+
+
 def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
     driver = Driver()
     driver.processes[ONE.name] = (LEFT,)

@@ -1,0 +1,48 @@
+"""How values stand in a log line."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from node.rules import Door
+from ostler.logs import SHORT, TextFormatter
+
+
+def _line(value: object) -> str:
+    fields = {"name": "ostler.plugin", "msg": "devices given", "levelname": "INFO", "created": 0.5, "value": value}
+    return TextFormatter().format(logging.makeLogRecord(fields))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [],
+        ["GPU-1", "GPU-2"],
+        ['with "quotes"', "and\nlines", "\u00fc\U0001f600"],
+        [Door.DRA],
+        ["GPU-1", 2, None],
+        [["GPU-1"], {"a": 1}],
+        [Path("/dev/nvidia0")],
+        ("GPU-1", "GPU-2"),
+        {"GPU-1": ["a b"]},
+    ],
+)
+def test_a_value_that_is_no_text_is_quoted_json(value: object) -> None:
+    text = json.dumps(value, default=str)
+    quoted = text if text.isalnum() or text in ("[]", "{}") else json.dumps(text)
+    assert _line(value) == (
+        f'time=1970-01-01T00:00:00.500Z level=info logger=plugin msg="devices given" value={quoted}'
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ["plain", "two words", 'a"b', "a=b", "\u00fc", Door.DRA, "x" * SHORT * 2, "x " * SHORT]
+)
+def test_a_text_is_quoted_only_where_it_must_be(text: str) -> None:
+    needed = any(each in text for each in ' "=\n\t')
+    for _ in range(2):
+        assert _line(text).endswith(f" value={json.dumps(text) if needed else text}")
