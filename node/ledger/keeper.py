@@ -250,10 +250,12 @@ class HoldKeeper:
                     self.states.move(hold.device, LedgerFacts(claim=state is LedgerState.CLAIM, reserved=True))
             return
         self._note_doors(event.holds)
+        has_findings = self.pending_release.has_findings
         for hold in event.holds:
             if hold.admin:
                 continue
-            self.pending_release.taken(hold.device, (hold.device, *hold.within))
+            if has_findings:
+                self.pending_release.taken(hold.device, (hold.device, *hold.within))
             if hold.pods and hold.state is HoldState.PREPARED:
                 # It may be given back before anything else is settled, and its pods' containers run on.
                 self.tenants.took((hold,))

@@ -176,7 +176,7 @@ class HeldIds:
         ids = self._by_device.get(device)
         if not ids:
             return ()
-        return [id_ for id_, other in ids.items() if not share or not other or share == other]
+        return tuple(ids) if not share else [id_ for id_, other in ids.items() if not other or share == other]
 
     def by_device(self) -> Iterable[tuple[str, Mapping[Id, str]]]:
         """Every held device, sorted by name, with its ids and the replica that each of them means."""

@@ -105,12 +105,15 @@ class PendingRelease:
 
     def taken(self, device: str, places: Collection[str]) -> None:
         """The device was taken, which is or is part of ``places``: what was found before does not count any more."""
-        if not self._pending and not self._free:
-            return
         for name in (*self._pending, *self._free):
             if name in places or device in self._wholes.get(name, ()):
                 self._pending.pop(name, None)
                 self._free.discard(name)
+
+    @property
+    def has_findings(self) -> bool:
+        """Whether ``taken`` has anything to forget."""
+        return bool(self._pending or self._free)
 
     def due(self, now: float) -> tuple[CheckOrder, ...]:
         """Checks that are due."""
