@@ -73,8 +73,10 @@ class Intake(grpc.GenericRpcHandler):
     """
 
     def __init__(self, calls: int) -> None:
-        self._free = calls
-        self._direct = DIRECT
+        self._most = calls
+        self._calls: list[asyncio.Task[Any]] = []
+        self._direct: list[asyncio.Task[Any]] = []
+        """Those of the calls that gRPC reads by itself."""
         self._places = asyncio.Semaphore(READ_AT_ONCE)
         self._streams = asyncio.Semaphore(STREAMS)
         self._handlers: list[grpc.GenericRpcHandler] = []
@@ -94,14 +96,16 @@ class Intake(grpc.GenericRpcHandler):
         task = asyncio.current_task()
         if handler is None or task is None:
             return handler
-        if self._free <= 0:
+        # Looked at here: a callback for the end of each call would cost a step of the event loop.
+        self._calls = _running(self._calls)
+        if len(self._calls) >= self._most:
             return _REFUSED
-        self._free -= 1
-        if self._direct and handler.unary_unary is not None:
-            self._direct -= 1
-            task.add_done_callback(self._direct_ended)
-            return handler
-        task.add_done_callback(self._ended)
+        self._calls.append(task)
+        if handler.unary_unary is not None:
+            self._direct = _running(self._direct)
+            if len(self._direct) < DIRECT:
+                self._direct.append(task)
+                return handler
         return self._bounded(handler)
 
     def _find(self, details: grpc.HandlerCallDetails) -> Handler | None:
@@ -110,13 +114,6 @@ class Intake(grpc.GenericRpcHandler):
         if handler is not None:
             self._by_method[details.method] = handler
         return handler
-
-    def _ended(self, task: asyncio.Task[Any]) -> None:
-        self._free += 1
-
-    def _direct_ended(self, task: asyncio.Task[Any]) -> None:
-        self._free += 1
-        self._direct += 1
 
     def _bounded(self, handler: Handler) -> Handler:
         """The same handler for gRPC as one of streams, whose messages are read only when they are asked for."""
@@ -159,6 +156,10 @@ class Intake(grpc.GenericRpcHandler):
         if request is grpc.aio.EOF:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the call has no request")
         return request
+
+
+def _running(calls: Iterable[asyncio.Task[Any]]) -> list[asyncio.Task[Any]]:
+    return [each for each in calls if not each.done()]
 
 
 async def _answer(answers: Any, context: Context) -> None:

@@ -118,8 +118,10 @@ class HoldKeeper:
     def attribute(self, recorded: tuple[Holding, ...]) -> None:
         """Take in the kubelet's checkpoint; see ``KubeletAllocations.attribute``."""
         self.plugin.attribute(recorded, self._monotonic())
+        version = self.tenants.version
         self._note_tenants()
-        self._publish(ReleasesPending())
+        if self.tenants.version != version or self.tenants.waited_for:
+            self._publish(ReleasesPending())
 
     def _note_tenants(self) -> None:
         tenancies = tuple(self.plugin.tenancies())
