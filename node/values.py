@@ -15,9 +15,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field
 from functools import wraps
-from inspect import Parameter, Signature
 from operator import attrgetter
-from typing import Any, TypeVar, TypeVarTuple, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast, dataclass_transform
+
+if TYPE_CHECKING:
+    from inspect import Signature
 
 Class = TypeVar("Class", bound=type)
 
@@ -38,6 +40,8 @@ class _Parameters:
     """Gives a class its ``__signature__``: the fields, in their order."""
 
     def __get__(self, instance: object, owner: Any) -> Signature:
+        from inspect import Parameter, Signature  # takes 4 ms, and only help and mistakes need it
+
         kind = Parameter.POSITIONAL_OR_KEYWORD
         return Signature(
             [

@@ -60,8 +60,12 @@ LEDGER = (
     "node.kubelet.checkpoint",
     "node.inventory.nvidia.nvml_processes",
     "protos.podresources.v1.api_pb2_grpc",
+    "traceback",
 )
-"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
+"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers.
+
+``traceback`` was left out by ``ostler.cli.imports``, and an error may be that no further file can be opened.
+"""
 
 
 @value

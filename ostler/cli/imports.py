@@ -4,11 +4,21 @@
   The API server's client imports ``ssl`` itself, later.
 - **protobuf's implementation in Python** (1.5 MB, 6 ms with what it imports): the generated code imports it also where
   messages are made by the compiled implementation, which never calls it.
+- **inspect** (4 ms with what it imports): for descriptions of functions; ``asyncio`` and gRPC only ask whether one is
+  a coroutine's.
+- **traceback** (2 ms with what it imports): for errors.
 - **typing_extensions** (1.5 ms): ``grpc.aio`` takes one name from it, which Python has since 3.11.
-- **ipaddress** (1 ms) and **asyncio.sslproto** (0.5 ms): for URLs with addresses, and for TLS of the event loop itself.
+- **locale** (1 ms): for dates in other languages.
+- **urllib.parse** (2 ms with what it imports) and **asyncio.sslproto** (0.5 ms): for paths as URLs, and for TLS of the
+  event loop itself.
+- **subprocess** (1 ms): most agents start no process. ``asyncio`` takes three numbers from it.
+- **pkgutil** (0.8 ms) and **ntpath** (0.3 ms): for certificates that gRPC has built in, and for paths of Windows.
+- **grpc_tools** and its siblings (0.3 ms): gRPC looks for them in every folder, and makes a second name for them.
 
-The first is reported as missing, the others are replaced by stand-ins that load the real module when somebody takes
-anything else from it. Invariant: after the block every one of them can be imported as before.
+The first and the last are reported as missing, the others are replaced by stand-ins that load the real module when
+somebody takes anything else from it. Invariant: after the block every one of them can be imported as before. Limit: in
+the block, ``from package.module import name`` finds a stand-in, and ``package.module`` does not.
+The agent loads ``traceback`` after its registration (``ostler.agent.both_doors``).
 """
 
 from __future__ import annotations
@@ -16,46 +26,116 @@ from __future__ import annotations
 import contextlib
 import importlib
 import sys
-from collections.abc import Iterator
-from types import ModuleType
-from typing import Self
+from collections.abc import Callable, Iterator, Mapping
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, Self
 
-_ABSENT = ("ssl", "_hashlib")
+_ABSENT = ("ssl", "_hashlib", "grpc_health", "grpc_reflection", "grpc_tools")
 _DEFERRED: dict[str, dict[str, object]] = {
     "asyncio.sslproto": {},
     "google.protobuf.internal.python_message": {},
-    "ipaddress": {},
+    "inspect": {},
+    "linecache": {},
+    "locale": {},
+    "ntpath": {},
+    "pkgutil": {},
+    "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
+    "tokenize": {},
+    "traceback": {},
     "typing_extensions": {"Self": Self},
+    "urllib.parse": {},
 }
 """The modules that are replaced, and what their stand-ins have."""
+_NOTHING: dict[str, Callable[..., bool | None]] = {}
+_COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200
+"""Flags of a function's code (CO_COROUTINE, CO_ASYNC_GENERATOR)."""
+
+
+def _plain_function(asked: object) -> FunctionType | None:
+    """The function that something is or a method of; None for anything else, and for functions that are marked."""
+    function = asked.__func__ if isinstance(asked, MethodType) else asked
+    return function if isinstance(function, FunctionType) and not function.__dict__ else None
+
+
+def _is_awaitable(asked: object) -> bool | None:
+    return None if _plain_function(asked) is None else False
+
+
+def _is_coroutine_function(asked: object) -> bool | None:
+    function = _plain_function(asked)
+    return None if function is None else bool(function.__code__.co_flags & _COROUTINE)
+
+
+def _is_async_generator_function(asked: object) -> bool | None:
+    function = _plain_function(asked)
+    return None if function is None else bool(function.__code__.co_flags & _ASYNC_GENERATOR)
+
+
+def _unanswered(*_: object) -> None:
+    """Leave it to the real function."""
+
+
+_FUNCTIONS: dict[str, dict[str, Callable[..., bool | None]]] = {
+    "inspect": {
+        "isasyncgenfunction": _is_async_generator_function,
+        "isawaitable": _is_awaitable,
+        "iscoroutinefunction": _is_coroutine_function,
+    },
+    "traceback": {"extract_stack": _unanswered},
+    "urllib.parse": {"quote_from_bytes": _unanswered},
+}
+"""Functions of stand-ins, and what answers in their place; where that is None, the real function is asked.
+
+``asyncio`` asks about every handler of a signal, gRPC about the handler of every call, and both have plain ones.
+"""
 
 
 class DeferredModule(ModuleType):
     """Has what it is given, and imports the real module for any other attribute; may be used by several threads."""
 
-    def __init__(self, name: str, known: dict[str, object]) -> None:
+    def __init__(
+        self, name: str, known: Mapping[str, object], functions: Mapping[str, Callable[..., bool | None]] = _NOTHING
+    ) -> None:
         super().__init__(name)
         self.__dict__.update(known)
+        self.__dict__.update({called: self._function(called, answer) for called, answer in functions.items()})
 
     def __getattr__(self, attribute: str) -> object:
-        name = self.__name__
         if attribute.startswith("__"):
             # The import system asks for such names, and must not be answered for another module.
-            raise AttributeError(f"module {name!r} has no attribute {attribute!r}")
-        self.withdraw()
-        return getattr(importlib.import_module(name), attribute)
+            raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
+        found: object = getattr(self._real(), attribute)
+        if callable(found):
+            # Functions and classes are what calls ask for again; a number may change.
+            self.__dict__[attribute] = found
+        return found
 
     def withdraw(self) -> None:
         """Let the next import find the real module."""
         if sys.modules.get(self.__name__) is self:
             sys.modules.pop(self.__name__, None)
 
+    def _real(self) -> ModuleType:
+        self.withdraw()
+        return importlib.import_module(self.__name__)
+
+    def _function(self, name: str, answer: Callable[..., bool | None]) -> Callable[..., Any]:
+        def function(*arguments: object, **named: object) -> Any:
+            answered = answer(*arguments) if not named else None
+            return getattr(self._real(), name)(*arguments, **named) if answered is None else answered
+
+        return function
+
 
 @contextlib.contextmanager
 def left_out() -> Iterator[None]:
     """Leave these modules out of the imports in this block, each unless it is loaded already."""
     absent = [name for name in _ABSENT if name not in sys.modules]
-    deferred = [DeferredModule(name, known) for name, known in _DEFERRED.items() if name not in sys.modules]
+    deferred = [
+        DeferredModule(name, known, _FUNCTIONS.get(name, _NOTHING))
+        for name, known in _DEFERRED.items()
+        if name not in sys.modules
+    ]
     # None is how Python is told that there is no such module.
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
     sys.modules.update({module.__name__: module for module in deferred})

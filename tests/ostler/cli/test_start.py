@@ -36,9 +36,10 @@ from ostler.cli.imports import left_out
 with left_out():
     from protos.deviceplugin.v1beta1 import api_pb2
     import grpc.aio
-    import pathlib, urllib.parse
+    import pathlib, logging, plugin.door
 left = {"google.protobuf.internal.python_message", "google.protobuf.text_format", "typing_extensions"}
-left |= {"asyncio.sslproto", "ipaddress"}
+left |= {"ast", "asyncio.sslproto", "inspect", "ipaddress", "linecache", "locale", "ntpath", "pkgutil", "ssl"}
+left |= {"subprocess", "textwrap", "tokenize", "traceback", "urllib.parse"}
 assert not left & sys.modules.keys(), left & sys.modules.keys()
 request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["a"])])
 assert api_pb2.AllocateRequest.FromString(request.SerializeToString()) == request
@@ -51,9 +52,37 @@ from google.protobuf import text_format
 assert "devices_ids" in text_format.MessageToString(request)
 import typing_extensions
 assert typing_extensions.override
+assert pathlib.Path("/a b").as_uri() == "file:///a%20b"
+import urllib.parse
 assert urllib.parse.urlsplit("http://[::1]:80/").hostname == "::1"
 import asyncio.selector_events, asyncio.sslproto
 assert asyncio.selector_events.sslproto.SSLProtocol is asyncio.sslproto.SSLProtocol
+"""
+ASKED = """
+import asyncio, functools, inspect, subprocess, sys, types
+from ostler.cli import imports
+del sys.modules["inspect"], sys.modules["subprocess"]
+with imports.left_out():
+    stand_in, processes = sys.modules["inspect"], sys.modules["subprocess"]
+    async def coroutine_function(): pass
+    async def generator_function(): yield
+    def marked(): pass
+    marked.mark = 1
+    class Handler:
+        async def coroutine(self): pass
+        async def generator(self): yield
+        def plain(self): pass
+    handler = Handler()
+    plain = [coroutine_function, generator_function, handler.coroutine, handler.generator, handler.plain, Handler.plain]
+    names = ("isawaitable", "iscoroutinefunction", "isasyncgenfunction")
+    expected = [getattr(inspect, name)(each) for name in names for each in plain]
+    assert [getattr(stand_in, name)(each) for name in names for each in plain] == expected
+    assert "inspect" in sys.modules and sys.modules["inspect"] is stand_in, "plain functions need no module"
+    others = [functools.partial(coroutine_function), marked, 1, len, asyncio.Future(loop=asyncio.new_event_loop())]
+    expected = [getattr(inspect, name)(each) for name in names for each in others]
+    assert [getattr(stand_in, name)(each) for name in names for each in others] == expected
+    for name in ("PIPE", "STDOUT", "DEVNULL"):
+        assert vars(processes)[name] == getattr(subprocess, name), name
 """
 TAKEN = """
 import sys, threading
@@ -93,7 +122,7 @@ def test_any_other_line_is_left_to_argparse(words: list[str]) -> None:
     assert plain_settings(words) is None
 
 
-@pytest.mark.parametrize("code", [DEFERRED + LATER, TAKEN], ids=["deferred", "taken"])
+@pytest.mark.parametrize("code", [DEFERRED + LATER, ASKED, TAKEN], ids=["deferred", "asked", "taken"])
 def test_modules_that_are_left_out_can_be_had_afterwards(code: str) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
