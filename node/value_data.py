@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Callable
 from dataclasses import MISSING
 from functools import cache
 from typing import Any, TypeVar
@@ -38,17 +39,22 @@ def from_data(kind: type[Made], data: JsonValue) -> Made:
 def _made(kind: type, data: JsonValue) -> object:
     if not isinstance(data, dict):
         raise ValueError(f"{kind.__name__} is not an object")  # noqa: TRY004 - one exception for all that is malformed
-    hints = _hints(kind)
-    given = {name: _typed(hints[name], content, name) for name, content in data.items() if name in hints}
+    readers = _readers(kind)
+    given = {name: readers[name](content, name) for name, content in data.items() if name in readers}
     try:
         return kind(**given)
     except TypeError as error:
         raise ValueError(f"{kind.__name__}: {error}") from error
 
 
+Reader = Callable[[JsonValue, str], object]
+"""Makes a field's content of its data, or raises ValueError, which names the field."""
+
+
 @cache
-def _hints(kind: type) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _readers(kind: type) -> dict[str, Reader]:
+    """A reader for each field; what a type hint means is found out once, since records have hundreds of values."""
+    return {name: _reader(hint) for name, hint in typing.get_type_hints(kind).items()}
 
 
 def _plain(content: object) -> JsonValue:
@@ -60,26 +66,36 @@ def _plain(content: object) -> JsonValue:
     return content
 
 
-def _typed(hint: Any, data: JsonValue, name: str) -> object:
+def _reader(hint: Any) -> Reader:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
-        return _tuple(arguments, data, name)
+        return _tuple_reader(arguments)
     if origin in (types.UnionType, typing.Union):
-        if data is None:
-            return None
-        return _typed(next(each for each in arguments if each is not type(None)), data, name)
+        given = _reader(next(each for each in arguments if each is not type(None)))
+        return lambda data, name: None if data is None else given(data, name)
     if isinstance(hint, type) and issubclass(hint, Value):
-        return _made(hint, data)
-    if type(data) is not hint:  # Exactly: a truth is no number here.
-        raise ValueError(f"{name} must be of type {hint.__name__}, not {type(data).__name__}")
-    return data
+        return lambda data, _: _made(hint, data)
+
+    def exact(data: JsonValue, name: str) -> object:
+        if type(data) is not hint:  # Exactly: a truth is no number here.
+            raise ValueError(f"{name} must be of type {hint.__name__}, not {type(data).__name__}")
+        return data
+
+    return exact
 
 
-def _tuple(arguments: tuple[Any, ...], data: JsonValue, name: str) -> tuple[object, ...]:
-    """A tuple of any length (``tuple[str, ...]``), or of these types in their order (``tuple[str, bool]``)."""
-    if not isinstance(data, list):
-        raise ValueError(f"{name} is not a list")  # noqa: TRY004 - as above
-    kinds = arguments[:1] * len(data) if arguments[-1] is Ellipsis else arguments
-    if len(kinds) != len(data):
-        raise ValueError(f"{name} does not have {len(kinds)} items")
-    return tuple([_typed(kind, item, name) for kind, item in zip(kinds, data, strict=True)])
+def _tuple_reader(arguments: tuple[Any, ...]) -> Reader:
+    """Of a tuple of any length (``tuple[str, ...]``), or of these types in their order (``tuple[str, bool]``)."""
+    readers = [_reader(each) for each in arguments if each is not Ellipsis]
+    of_any_length = arguments[-1] is Ellipsis
+
+    def read(data: JsonValue, name: str) -> object:
+        if not isinstance(data, list):
+            raise ValueError(f"{name} is not a list")  # noqa: TRY004 - as above
+        if of_any_length:
+            return tuple([readers[0](item, name) for item in data])
+        if len(readers) != len(data):
+            raise ValueError(f"{name} does not have {len(readers)} items")
+        return tuple([reader(item, name) for reader, item in zip(readers, data, strict=True)])
+
+    return read

@@ -11,7 +11,7 @@ and texts: kubelet 1.36; the others read and write the same.
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 from collections.abc import Mapping
 
@@ -169,7 +169,7 @@ def _read_ids(value: Value, place: FieldPlace) -> Ids:
 
 
 def _entry_json(entry: CheckpointEntry) -> dict[str, object]:
-    response = None if entry.response is None else base64.b64encode(entry.response).decode()
+    response = None if entry.response is None else binascii.b2a_base64(entry.response, newline=False).decode()
     return {
         "PodUID": entry.pod_uid,
         "ContainerName": entry.container,

@@ -60,12 +60,8 @@ LEDGER = (
     "node.kubelet.checkpoint",
     "node.inventory.nvidia.nvml_processes",
     "protos.podresources.v1.api_pb2_grpc",
-    "traceback",
 )
-"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers.
-
-``traceback`` was left out by ``ostler.cli.imports``, and an error may be that no further file can be opened.
-"""
+"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
 
 
 @value
@@ -117,6 +113,7 @@ class BothDoors:
         self._registering = asyncio.Event()
         self._is_loaded = False
         """Whether the ledger's modules are loaded."""
+        self._loading: asyncio.Task[None] | None = None
         self._books: Bookkeeping | None = None
         self.dra: DraService | None = None
         """The DRA door, None if nothing is offered or held through it."""
@@ -170,7 +167,9 @@ class BothDoors:
     async def load_ledger(self) -> None:
         """Return when everything is loaded that an Allocate needs."""
         if not self._is_loaded:
-            await load(*LEDGER)
+            # One thread for all who wait: a second one would wait for the first at every module.
+            self._loading = self._loading or asyncio.create_task(load(*LEDGER), name="load the ledger's modules")
+            await asyncio.shield(self._loading)
             self._is_loaded = True
 
     async def load_for(self, settings: Settings) -> None:
@@ -277,6 +276,8 @@ class BothDoors:
         # The call of the kubelet that was just made is sent first.
         await asyncio.sleep(0)
         await self.load_ledger()
+        # ``ostler.cli.imports`` has left it out, and an error may be that no further file can be opened.
+        await load("traceback")
 
     def _registration_begun(self, _: RegistrationBegun) -> None:
         self._registering.set()

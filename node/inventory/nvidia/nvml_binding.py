@@ -104,7 +104,7 @@ class Binding:
         self._refused: dict[tuple[str, str], str] = {}
         """Calls with a layout that this driver has reported as unknown, and the error."""
         self._errors: dict[int, str] = {
-            getattr(pynvml, name): name.removeprefix(_ERROR) for name in dir(pynvml) if name.startswith(_ERROR)
+            code: name.removeprefix(_ERROR) for name, code in vars(pynvml).items() if name.startswith(_ERROR)
         }
         if Binding._attached is not None:
             Binding._attached.detach(_TAKEN_WITHIN)
