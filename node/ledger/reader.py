@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.holds")
 Answer = TypeVar("Answer")
 
+CHECKPOINT = "kubelet_internal_checkpoint"
+"""The file name of node.kubelet.checkpoint; not imported, because the first Allocate needs the name and not the module.
+"""
 RACY_NS = 2_000_000_000
 """Nanoseconds after its modification within which a file may be replaced by one that looks the same.
 
@@ -227,9 +230,7 @@ class LocalKubelet:
 
     @cached_property
     def _file(self) -> Path:
-        from node.kubelet.checkpoint import FILE_NAME  # As above.
-
-        return self._folder / FILE_NAME
+        return self._folder / CHECKPOINT
 
     async def _checkpoint(self) -> Holdings:
         path = self._file

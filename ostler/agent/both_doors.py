@@ -55,13 +55,10 @@ if TYPE_CHECKING:
     from protos.agent.v1alpha1 import agent_pb2
 
 
-LEDGER = (
-    "node.ledger.bookkeeping",
-    "node.kubelet.checkpoint",
-    "node.inventory.nvidia.nvml_processes",
-    "protos.podresources.v1.api_pb2_grpc",
-)
-"""Modules that any Allocate may need: the ledger, and the kubelet's record and answers."""
+LEDGER = ("node.ledger.bookkeeping", "node.inventory.nvidia.nvml_processes")
+"""Modules that every Allocate needs."""
+READING = ("node.kubelet.checkpoint", "protos.podresources.v1.api_pb2_grpc")
+"""Modules for the kubelet's record and answers; an Allocate that needs one earlier imports it itself."""
 
 
 @value
@@ -165,7 +162,7 @@ class BothDoors:
         self._make_functions()
 
     async def load_ledger(self) -> None:
-        """Return when everything is loaded that an Allocate needs."""
+        """Return when everything is loaded that every Allocate needs."""
         if not self._is_loaded:
             # One thread for all who wait: a second one would wait for the first at every module.
             self._loading = self._loading or asyncio.create_task(load(*LEDGER), name="load the ledger's modules")
@@ -276,8 +273,6 @@ class BothDoors:
         # The call of the kubelet that was just made is sent first.
         await asyncio.sleep(0)
         await self.load_ledger()
-        # ``ostler.cli.imports`` has left it out, and an error may be that no further file can be opened.
-        await load("traceback")
 
     def _registration_begun(self, _: RegistrationBegun) -> None:
         self._registering.set()
@@ -312,6 +307,7 @@ class BothDoors:
         if self.dra is None:
             await self._services.first.turn()
         await self.load_ledger()
+        await load(*READING)
         await self._opened_books().run()
 
     async def _follow_records(self, book: RecordBook) -> None:

@@ -76,6 +76,8 @@ async def tidy(first: KubeletFirst) -> None:
     """
     await first.turn()
     await asyncio.sleep(SETTLING)
+    # ``ostler.cli.imports`` has left it out, and an error to be shown may be that no further file can be opened.
+    await load("traceback")
     gc.freeze()
     gc.enable()
     await asyncio.to_thread(_trim)

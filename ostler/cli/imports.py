@@ -18,7 +18,7 @@
 The first and the last are reported as missing, the others are replaced by stand-ins that load the real module when
 somebody takes anything else from it. Invariant: after the block every one of them can be imported as before. Limit: in
 the block, ``from package.module import name`` finds a stand-in, and ``package.module`` does not.
-The agent loads ``traceback`` after its registration (``ostler.agent.both_doors``).
+The agent loads ``traceback`` once it has settled (``ostler.agent.loading``).
 """
 
 from __future__ import annotations

@@ -15,12 +15,12 @@ import grpc
 import grpc.aio
 import pytest
 
-from node.kubelet.checkpoint import Checkpoint, CheckpointEntry, encode
+from node.kubelet.checkpoint import FILE_NAME, Checkpoint, CheckpointEntry, encode
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.holds import HoldState
 from node.ledger.pods import NoPodsKnown
-from node.ledger.reader import CheckpointFault, Holding, LocalKubelet, read_checkpoint
+from node.ledger.reader import CHECKPOINT, CheckpointFault, Holding, LocalKubelet, read_checkpoint
 from node.opening import KUBELET_STATE
 from ostler.agent.edges import Edges
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
@@ -30,6 +30,10 @@ from tests.sandbox.kubelet.conftest import GPU, Node
 from tests.sandbox.kubelet.scripted_plugin import device, devices
 
 FILE = "kubelet_internal_checkpoint"
+
+
+def test_the_reader_looks_for_the_file_by_the_name_that_it_has() -> None:
+    assert CHECKPOINT == FILE_NAME
 
 
 def _look(root: Path, unix: int | None = None) -> LocalKubelet:
