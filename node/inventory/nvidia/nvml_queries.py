@@ -8,17 +8,21 @@ devices are read in full at every scan, since instances come and go.
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 from itertools import combinations
+from typing import Any
 
 from node.inventory.facts import Ancestor, CallError, GpuFacts, MigFacts, NvLink
-from node.inventory.nvidia.nvml_binding import Binding, Handle
-from node.inventory.nvidia.nvml_calls import Identity, NvmlCalls, identity_of
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED, Identity, NvmlCalls, identity_of
 from node.values import Record, record, replace
 
 _NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
 """NVML's errors for a number beyond the GPU's last link, or for one that the board does not wire."""
 
+_OF_THE_GPU = GPU_GONE | SESSION_ENDED
 _STATE = "nvmlDeviceGetNvLinkState"
 _ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
 
@@ -45,23 +49,47 @@ class KnownLinks(Record):
 
 def read_nvlinks(calls: NvmlCalls, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
     """The GPU's links in order; empty without NVLink, which the first link shows."""
-    links = []
     absent = known.absent_of(gpu)
-    for link in range(calls.binding.max_nvlinks):
-        if link in absent:
-            continue
-        expected = _NO_SUCH_LINK if link > 0 else ()
-        state = calls(calls.binding.number, _STATE, handle, link, expected=expected)
-        if state is None and link == 0 and calls.failed(_STATE):
-            break
-        if state is None:
+    links = []
+    for link, state in _states(calls, handle, absent):
+        if isinstance(state, str):
+            calls.note(_STATE, CallFailed(_STATE, state), _NO_SUCH_LINK if link > 0 else ())
             if calls.gone is None and not calls.failed(_STATE):
                 absent.add(link)
             continue
-        active = bool(state)
-        remote_type, remote_bus_id = _far_end(calls, handle, link, gpu, known) if active else (None, None)
-        links.append(NvLink(link, active, remote_type, remote_bus_id))
+        remote_type, remote_bus_id = _far_end(calls, handle, link, gpu, known) if state else (None, None)
+        links.append(NvLink(link, state, remote_type, remote_bus_id))
     return tuple(links)
+
+
+def _states(calls: NvmlCalls, handle: Handle, absent: set[int]) -> Iterator[tuple[int, bool | str]]:
+    """The numbers that may be links, with their states or errors; only the first one if that fails."""
+    numbers = [link for link in range(calls.binding.max_nvlinks) if link not in absent]
+    for some in (numbers[:1], numbers[1:]):
+        states = calls(_states_of, _STATE, calls.binding, handle, some)
+        yield from states or ()
+        if not states or (states[0][0] == 0 and isinstance(states[0][1], str)):
+            return
+
+
+def _states_of(call: str, binding: Binding, gpu: Handle, links: Sequence[int]) -> list[tuple[int, bool | str]]:
+    """Each link with whether it is up or with the name of NVML's error; the last answer is one that concerns the GPU.
+
+    The library is called directly: an exception for each link that a board lacks would take most of the time.
+    """
+    found: list[tuple[int, bool | str]] = []
+
+    def ask(module: Any) -> None:
+        function = module._nvmlGetFunctionPointer(call)  # noqa: SLF001
+        state = ctypes.c_uint()
+        for link in links:
+            code = function(gpu.value, ctypes.c_uint(link), ctypes.byref(state))
+            found.append((link, binding.error_name(code) if code else bool(state.value)))
+            if found[-1][1] in _OF_THE_GPU:
+                return
+
+    binding.ask(call, ask)
+    return found
 
 
 def _far_end(
