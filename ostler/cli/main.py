@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit, complain
-from ostler.cli.imports import left_out
+from ostler.cli.imports import left_out, load_library_ahead
 
 if TYPE_CHECKING:
     import argparse
@@ -51,6 +51,7 @@ def _run_with_settings(words: Sequence[str]) -> tuple[Command, argparse.Namespac
     """The agent's command and its arguments, without argparse; None for any other line."""
     if words[:1] != ["run"]:
         return None
+    load_library_ahead()
     with left_out():
         from ostler.cli import options, run
     arguments = options.plain_settings(words[1:])
