@@ -2,8 +2,8 @@
 
 - **OpenSSL** (4.7 MB, 10 ms): ``asyncio`` and ``hashlib`` do without it, as in a Python that is built without OpenSSL.
   The API server's client imports ``ssl`` itself, later.
-- **protobuf's implementation in Python** (1.5 MB, 6 ms with what it imports): the generated code imports it also where
-  messages are made by the compiled implementation, which never calls it.
+- **protobuf's implementation in Python** (1.5 MB, 6 ms with what it imports) and its **text_encoding**: the generated
+  code imports them also where messages are made by the compiled implementation, which never calls them.
 - **inspect** (4 ms with what it imports): for descriptions of functions; ``asyncio`` and gRPC only ask whether one is
   a coroutine's.
 - **traceback** (2 ms with what it imports): for errors.
@@ -38,6 +38,7 @@ _ABSENT = ("ssl", "_hashlib", "grpc_health", "grpc_reflection", "grpc_tools")
 _DEFERRED: dict[str, dict[str, object]] = {
     "asyncio.sslproto": {},
     "google.protobuf.internal.python_message": {},
+    "google.protobuf.text_encoding": {},
     "inspect": {},
     "linecache": {},
     "locale": {},
