@@ -245,10 +245,16 @@ MAX_DOMAIN = 244
 MAX_NAME = 63
 """Characters of the part behind the slash."""
 
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-# The length of a single label is not checked by the kubelet either.
-_DOMAIN = rf"{_LABEL}(\.{_LABEL})*"
-_NAME = "[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+_LOWER = "abcdefghijklmnopqrstuvwxyz0123456789"
+_LETTERS = f"{_LOWER}ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def _consists(text: str, ends: str, inner: str) -> bool:
+    """Whether the text has only these characters, and ``inner`` not at its ends.
+
+    A start checks one name or two, and would compile a regular expression for each.
+    """
+    return bool(text) and text[0] in ends and text[-1] in ends and not text.strip(ends + inner)
 
 
 def is_extended_resource_name(name: str) -> bool:
@@ -276,14 +282,15 @@ def _reason(name: str) -> str | None:
         return "has more than one '/'; write it as domain/name"
     if len(domain) > MAX_DOMAIN:
         return f"has a domain of {len(domain)} characters; {MAX_DOMAIN} are allowed"
-    if not re.fullmatch(_DOMAIN, domain):
+    # The length of a single label is not checked by the kubelet either.
+    if not all(_consists(label, _LOWER, "-") for label in domain.split(".")):
         return (
             f"has the domain {domain!r}, which is not a DNS name; use lower-case letters, digits, '-' and '.', "
             "each part starting and ending with a letter or digit"
         )
     if len(rest) > MAX_NAME:
         return f"has {len(rest)} characters behind the '/'; {MAX_NAME} are allowed"
-    if not re.fullmatch(_NAME, rest):
+    if not _consists(rest, _LETTERS, "-_."):
         return (
             f"has {rest!r} behind the '/'; use letters, digits, '-', '_' and '.', "
             "starting and ending with a letter or digit"

@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from node.rules import explain_resource_name, is_extended_resource_name
 from tests.making.recorded_cases import cases_in
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_ACCEPTED = rf"{_LABEL}(\.{_LABEL})*/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?"
+"""Kubernetes' expressions for a DNS name and a qualified name."""
 _FILE = Path(__file__).parents[2] / "vectors" / "kubelet" / "resource_names.jsonl"
 
 
@@ -38,3 +44,9 @@ def test_refused_name_is_explained_with_the_fix(name: str, sentence: str) -> Non
 
 def test_accepted_name_needs_no_explanation() -> None:
     assert explain_resource_name("nvidia.com/mig-1g.10gb") is None
+
+
+@given(st.text("aZ09-_.é\n /", max_size=7), st.text("aZ09-_.é\n ", max_size=7))
+def test_the_verdict_is_that_of_kubernetes_expressions(domain: str, rest: str) -> None:
+    name = f"{domain}/{rest}"
+    assert is_extended_resource_name(name) is bool(re.fullmatch(_ACCEPTED, name))
