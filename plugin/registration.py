@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import field
@@ -72,7 +71,8 @@ def socket_name(resource: str, directory: Path) -> str:
 
 
 def _name(resource: str, directory: Path, unique: str) -> str:
-    readable = f"{PREFIX}{re.sub(r'[^A-Za-z0-9.-]', '-', resource)}-{unique}.sock"
+    plain = "".join(each if (each.isascii() and each.isalnum()) or each == "." else "-" for each in resource)
+    readable = f"{PREFIX}{plain}-{unique}.sock"
     if len(str(directory / readable).encode()) <= MAX_PATH:
         return readable
     return f"{PREFIX}{hashlib.sha256(resource.encode()).hexdigest()[:12]}-{unique}.sock"

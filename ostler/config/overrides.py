@@ -121,6 +121,9 @@ def _apply(override: SettingOverride, text: str, origin: Origin, values: Values,
         values.put(cast("ConfigField[object]", override.field), value, origin)
 
 
+_SERVICE = r"_(SERVICE_(HOST|PORT)|PORT)(_|$)"
+
+
 def near_misses(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     """Variables that look like a misspelt setting, each with the one that is probably meant.
 
@@ -129,8 +132,7 @@ def near_misses(environment: Mapping[str, str]) -> list[tuple[str, str]]:
     known = [override.variable for override in OVERRIDES]
     found: list[tuple[str, str]] = []
     for name in sorted(environment):
-        service = re.search(r"_(SERVICE_(HOST|PORT)|PORT)(_|$)", name)
-        if name.startswith(_PREFIX) and name not in known and not service:
+        if name.startswith(_PREFIX) and name not in known and not re.search(_SERVICE, name):
             import difflib  # only for those who misspell
 
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.85)
