@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
@@ -347,7 +347,7 @@ class Binding:
             int(data.computeInstanceId),
         )
 
-    def field_values(self, call: str, gpu: Handle, query: FieldQuery) -> dict[tuple[int, int], int | str]:
+    def field_values(self, call: str, gpu: Handle, query: FieldQuery) -> Mapping[tuple[int, int], int | str]:
         """The value of each field, or the name of NVML's error for it."""
 
         def ask(handle: object) -> None:

@@ -1,12 +1,13 @@
 """NVML's fields, which are polled for as long as the agent lives, some dozens for each GPU.
 
 The binding's structures look up their own methods at every access, which would be most of a poll's cost; so a query is
-prepared once, with structures of its own.
+prepared once, with structures of its own. They are taken apart only where an answer differs from the one before.
 """
 
 from __future__ import annotations
 
 import ctypes
+import struct
 from collections.abc import Mapping, Sequence
 
 _MEMBERS = ("as_double", "as_uint", "as_ulong", "as_ulonglong", "as_longlong", "as_int", "as_ushort")
@@ -41,18 +42,28 @@ class _FieldValue(ctypes.Structure):
     )
 
 
+_LAYOUT = struct.Struct("@IIqqIIQ")
+"""A ``_FieldValue``; the last three are its kind, its result and the bits of its value."""
+
+
 class FieldQuery:
-    """Asks for these fields, each a number and a scope; for one thread at a time."""
+    """Asks one GPU for these fields, each a number and a scope; for one thread at a time."""
 
     def __init__(self, fields: Sequence[tuple[int, int]]) -> None:
         self.fields = tuple(fields)
         self.values = (_FieldValue * len(self.fields))()
         for value, (number, scope) in zip(self.values, self.fields, strict=True):
             value.field, value.scope = number, scope
+        self._last: tuple[list[tuple[int, ...]], Mapping[tuple[int, int], int | str]] = [], {}
+        """What the driver has written, without the times that it also notes, and the answers in it."""
 
-    def answers(self, errors: Mapping[int, str]) -> dict[tuple[int, int], int | str]:
-        """Each field's value after a call, or the name of its own error."""
-        return {field_: _answer(value, errors) for field_, value in zip(self.fields, self.values, strict=True)}
+    def answers(self, errors: Mapping[int, str]) -> Mapping[tuple[int, int], int | str]:
+        """Each field's value after a call, or the name of its own error; the same object if all are as before."""
+        written = [each[4:] for each in _LAYOUT.iter_unpack(self.values)]
+        if written != self._last[0]:
+            found = {field_: _answer(value, errors) for field_, value in zip(self.fields, self.values, strict=True)}
+            self._last = written, found
+        return self._last[1]
 
 
 def _answer(value: _FieldValue, errors: Mapping[int, str]) -> int | str:

@@ -46,10 +46,15 @@ class LookMemory:
     def __init__(self) -> None:
         self._before: dict[GpuId, Vitals] = {}
         self._up: dict[GpuId, frozenset[int]] = {}
+        self._unchanged: dict[GpuId, tuple[Vitals, tuple[Condition, ...]]] = {}
+        """The vitals of a GPU whose last two looks were equal, and what followed: the next equal one says the same."""
 
     def concluded(self, gpu: GpuId, now: Vitals) -> tuple[Condition, ...]:
         """The conditions of the GPU; remembers its vitals."""
         before = self._before.get(gpu, Vitals())
+        unchanged = self._unchanged.get(gpu)
+        if unchanged is not None and now == unchanged[0]:
+            return unchanged[1]
         other_mode = None not in (now.mig, before.mig) and now.mig != before.mig
         up = frozenset() if other_mode else self._up.get(gpu, frozenset())
         found = conditions(now, before, up)
@@ -57,6 +62,9 @@ class LookMemory:
             self._before[gpu] = _answered(now, before)
             # Links may follow the mode a moment later.
             self._up[gpu] = up if other_mode else up | {link for link, active in now.links if active}
+        self._unchanged.pop(gpu, None)
+        if now == before:
+            self._unchanged[gpu] = now, found
         return found
 
 

@@ -1,12 +1,13 @@
 """A GPU's own facts about its health, as one value.
 
 The driver, the board or the library may not know a call: then the value is None and the call is not made again in the
-session, so that a look at a simple board is cheap. After other errors the value is None only this time.
+session, so that a look at a simple board is cheap. After other errors the value is None only this time. What follows
+from a GPU's fields is kept until one of them changes, which is hardly ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from node.inventory.facts import Fabric, SramErrors
@@ -15,7 +16,7 @@ from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED
 from node.inventory.nvidia.nvml_fields import FieldQuery
 from node.inventory.nvidia.signals.gpus import Gpu
-from node.values import Value, value
+from node.values import Value, quick, value
 
 T = TypeVar("T")
 
@@ -41,6 +42,11 @@ _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
 _FIELDS = "nvmlDeviceGetFieldValues"
 
 
+Fields = tuple[tuple[int, int], ...]
+"""Numbers and scopes of fields."""
+
+
+@quick
 @value
 class Vitals(Value):
     """One look at one GPU.
@@ -66,6 +72,15 @@ class Vitals(Value):
     link_errors: tuple[tuple[str, int], ...] = ()
 
 
+@value
+class _Counted(Value):
+    """The values of a GPU's fields, and what they say of its links."""
+
+    found: Mapping[tuple[int, int], int]
+    links: tuple[tuple[int, bool], ...]
+    totals: tuple[tuple[str, int], ...]
+
+
 class _GpuGone(Exception):
     """The GPU does not answer; each further question may wait for a dead device."""
 
@@ -83,7 +98,11 @@ class VitalsReader:
         fields = (RECOVERY_ACTION, *_TOTALS)
         self._fields = (*[(field, 0) for field in fields], *[(_LINK_STATE, link) for link in self._links])
         self._absent: dict[int, set[object]] = {}
-        self._queries: dict[tuple[tuple[int, int], ...], FieldQuery] = {}
+        self._queries: dict[tuple[int, Fields], FieldQuery] = {}
+        """By the handle of the GPU and the fields that it is asked for: a query for those that it has."""
+        self._answers: dict[FieldQuery, tuple[Mapping[tuple[int, int], int | str], dict[tuple[int, int], int]]] = {}
+        """The last answers, and the values among them."""
+        self._counted: dict[int, _Counted] = {}
         self._aggregates: dict[int, tuple[int | None, int | None]] = {}
 
     def read(self, gpu: Gpu) -> Vitals:
@@ -105,21 +124,21 @@ class VitalsReader:
         if clocks is None:
             clocks = self._ask(gpu, binding.number, "nvmlDeviceGetCurrentClocksThrottleReasons")
         mig = self._ask(gpu, binding.numbers, "nvmlDeviceGetMigMode")
-        fields = self._read_fields(gpu, self._fields)
-        links = self._read_links(gpu, fields)
+        counted = self._count(gpu)
+        links = counted.links or self._ask_links(gpu)
         return Vitals(
             ecc_volatile=volatile,
             ecc_aggregate=self._aggregate(gpu, volatile),
             rows_pending=None if rows is None else bool(rows[2]),
             rows_failed=None if rows is None else bool(rows[3]),
             pages_pending=None if pages is None else bool(pages),
-            recovery=fields.get((RECOVERY_ACTION, 0)),
+            recovery=counted.found.get((RECOVERY_ACTION, 0)),
             clocks=clocks,
             mig=None if mig is None else mig[0],
             fabric=self._fabric(gpu),
             sram=self._ask(gpu, binding.sram, "nvmlDeviceGetSramEccErrorStatus"),
             links=links,
-            link_errors=self._link_errors(gpu, fields, links),
+            link_errors=counted.totals or self._ask_link_errors(gpu, links),
         )
 
     def is_gone(self, gpu: Gpu) -> bool:
@@ -165,40 +184,63 @@ class VitalsReader:
                 absent.add((call, arguments))
             return None
 
-    def _read_links(self, gpu: Handle, fields: dict[tuple[int, int], int]) -> tuple[tuple[int, bool], ...]:
-        found = [(link, bool(state)) for (field, link), state in fields.items() if field == _LINK_STATE]
-        if found:
-            return tuple(found)
+    def _count(self, gpu: Handle) -> _Counted:
+        found, known = self._read_fields(gpu, self._fields), self._counted.get(gpu.address)
+        if known is None or known.found is not found:
+            known = self._counted[gpu.address] = _Counted(
+                found,
+                tuple([(link, bool(state)) for (field, link), state in found.items() if field == _LINK_STATE]),
+                tuple([(kind, found[field, 0]) for field, kind in _TOTALS.items() if (field, 0) in found]),
+            )
+        return known
+
+    def _ask_links(self, gpu: Handle) -> tuple[tuple[int, bool], ...]:
+        """The links where no field tells of them."""
         # Beyond a board's last link each number is refused once, and not asked again.
         states = [(link, self._ask(gpu, self._binding.number, _STATE, link)) for link in self._links]
         return tuple((link, bool(state)) for link, state in states if state is not None)
 
-    def _read_fields(self, gpu: Handle, fields: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
-        """The fields that have a value, in one call; the others are left out, and not asked again if never had."""
-        absent = self._absent.setdefault(gpu.address, set())
-        wanted = tuple([field for field in fields if field not in absent])
-        if not wanted:
+    def _read_fields(self, gpu: Handle, fields: Fields) -> dict[tuple[int, int], int]:
+        """The fields that have a value, in one call; the others are left out, and not asked again if never had.
+
+        The same object as the last time if they are as they were.
+        """
+        query = self._queries.get((gpu.address, fields)) or self._query(gpu, fields)
+        if not query.fields:
             return {}
-        query = self._queries.get(wanted)
-        if query is None:
-            query = self._queries[wanted] = FieldQuery(wanted)
         answers = self._ask(gpu, lambda call, handle: self._binding.field_values(call, handle, query), _FIELDS)
-        found: dict[tuple[int, int], int] = {}
-        for field, answer in (answers or {}).items():
+        if answers is None:
+            return {}
+        before, found = self._answers.get(query, ({}, {}))
+        if before is answers:
+            return found
+        found = {}
+        absent = self._absent[gpu.address]
+        known = len(absent)
+        for field, answer in answers.items():
             if isinstance(answer, int):
                 found[field] = answer
             elif answer in GPU_GONE:
                 raise _GpuGone(answer)
             elif answer in _ABSENT:
                 absent.add(field)
+        if len(absent) > known:
+            self._answers.pop(query, None)
+            self._query(gpu, fields)
+        else:
+            self._answers[query] = answers, found
         return found
 
-    def _link_errors(
-        self, gpu: Handle, fields: dict[tuple[int, int], int], links: tuple[tuple[int, bool], ...]
-    ) -> tuple[tuple[str, int], ...]:
-        totals = tuple((kind, fields[field, 0]) for field, kind in _TOTALS.items() if (field, 0) in fields)
-        if totals or not links:
-            return totals
-        wanted = [(field, link) for link, up in links if up for field in _PER_LINK]
+    def _query(self, gpu: Handle, fields: Fields) -> FieldQuery:
+        """A new query for those of the fields that are not known to be absent."""
+        absent = self._absent.setdefault(gpu.address, set())
+        query = self._queries[gpu.address, fields] = FieldQuery([field for field in fields if field not in absent])
+        return query
+
+    def _ask_link_errors(self, gpu: Handle, links: tuple[tuple[int, bool], ...]) -> tuple[tuple[str, int], ...]:
+        """The errors of each link that is up, where no field counts those of all."""
+        if not links:
+            return ()
+        wanted = tuple([(field, link) for link, up in links if up for field in _PER_LINK])
         found = self._read_fields(gpu, wanted)
         return tuple((f"{_PER_LINK[field]} of link {link}", count) for (field, link), count in found.items())
