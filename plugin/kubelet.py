@@ -27,7 +27,7 @@ import grpc.aio
 
 from node.events import EventBus
 from node.kubelet.podresources import PodResourcesRefused, by_resource, healthy_ids, socket_below
-from node.sockets import FileId, is_socket
+from node.sockets import CHANNEL, FileId, is_socket
 from node.values import Value, value
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
@@ -107,9 +107,7 @@ async def register(socket: Path, resource: str, endpoint: str, options: api_pb2.
     The kubelet calls GetDevicePluginOptions on that endpoint before it answers, so the loop must be free.
     """
     request = api_pb2.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource, options=options)
-    # A channel of its own: connections to a predecessor of the same path are never reused.
-    local = (("grpc.use_local_subchannel_pool", 1),)
-    async with grpc.aio.insecure_channel(f"unix:{socket}", options=local) as channel:
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL) as channel:
         try:
             await api_pb2_grpc.RegistrationStub(channel).Register(request, timeout=REGISTER_TIMEOUT)
         except grpc.aio.AioRpcError as error:

@@ -24,7 +24,7 @@ import grpc
 import grpc.aio
 
 from node.kubelet.watcher_service import INQUIRY
-from node.sockets import PREFIX, is_socket
+from node.sockets import CHANNEL, PREFIX, is_socket
 from node.values import Value, value
 from plugin.kubelet import KUBELET_SOCKET, KubeletFolders, KubeletView, QuestionPace
 from plugin.listing import DeviceListing
@@ -258,8 +258,7 @@ async def _asked(candidates: Iterable[Path], question: Question) -> list[Path]:
 
 
 async def _ask(path: Path, question: Question) -> bool:
-    local = (("grpc.use_local_subchannel_pool", 1),)
-    async with grpc.aio.insecure_channel(f"unix:{path}", options=local) as channel:
+    async with grpc.aio.insecure_channel(f"unix:{path}", options=CHANNEL) as channel:
         return await question(channel)
 
 

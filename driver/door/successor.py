@@ -19,7 +19,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from driver.door.registration import age, claim_sockets
-from node.sockets import is_answered
+from node.sockets import CHANNEL, is_answered
 
 Answer = TypeVar("Answer", bound=Message)
 LOOK = 0.05
@@ -72,9 +72,7 @@ class Successor:
 
 
 async def _asked(socket: Path, method: str, request: Message, answer: type[Answer], seconds: float) -> Answer:
-    # A channel of its own: connections to a predecessor of the same path are never reused.
-    local = (("grpc.use_local_subchannel_pool", 1),)
-    async with grpc.aio.insecure_channel(f"unix:{socket}", options=local) as channel:
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=CHANNEL) as channel:
         call = channel.unary_unary(method, request_serializer=_bytes, response_deserializer=answer.FromString)
         found: Answer = await call(request, timeout=seconds)
         return found

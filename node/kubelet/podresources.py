@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, TypeVar
 import grpc
 import grpc.aio
 
+from node.sockets import CHANNEL
+
 if TYPE_CHECKING:
     from protos.podresources.v1 import api_pb2
 
 OPTIONS = (
-    # Connections to a predecessor at the same path are never reused.
-    ("grpc.use_local_subchannel_pool", 1),
+    *CHANNEL,
     # A node with many devices has more to say than the default of 4 MiB.
     ("grpc.max_receive_message_length", 16 * 1024 * 1024),
 )
