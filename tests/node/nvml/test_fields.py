@@ -1,0 +1,68 @@
+"""A query of fields is taken apart only where an answer has changed, and looks conclude the same as without that."""
+
+from __future__ import annotations
+
+from node.inventory.nvidia.nvml_fields import FieldQuery
+from node.inventory.nvidia.signals.gpus import GpuId
+from node.inventory.nvidia.signals.polls import LookMemory
+from node.inventory.nvidia.signals.vitals import Vitals
+
+GPU = GpuId(uuid="GPU-1")
+ERRORS = {3: "NOT_SUPPORTED"}
+UNSIGNED, LONG = 1, 3
+
+
+def filled(
+    query: FieldQuery, number: int, *, kind: int = UNSIGNED, bits: int = 0, result: int = 0, at: int = 0
+) -> None:
+    """Write what a driver writes."""
+    value = query.values[number]
+    value.kind, value.result, value.timestamp, value.latency = kind, result, at, at
+    value.value.as_ulonglong = bits
+
+
+def test_unchanged_answers_are_the_same_object_whenever_they_were_read() -> None:
+    query = FieldQuery([(38, 0), (165, 2)])
+    filled(query, 0, kind=LONG, bits=1 << 40, at=1)
+    filled(query, 1, result=3, at=1)
+    first = query.answers(ERRORS)
+    assert first == {(38, 0): 1 << 40, (165, 2): "NOT_SUPPORTED"}
+    filled(query, 0, kind=LONG, bits=1 << 40, at=2)
+    assert query.answers(ERRORS) is first
+
+
+def test_another_value_and_another_error_are_seen() -> None:
+    query = FieldQuery([(38, 0), (165, 2)])
+    filled(query, 0, bits=7)
+    filled(query, 1, bits=1)
+    first = query.answers(ERRORS)
+    filled(query, 0, bits=8)
+    assert query.answers(ERRORS) == {(38, 0): 8, (165, 2): 1}
+    filled(query, 1, result=3)
+    assert query.answers(ERRORS) == {(38, 0): 8, (165, 2): "NOT_SUPPORTED"}
+    assert first == {(38, 0): 7, (165, 2): 1}
+
+
+def test_errors_before_any_other_answer_are_seen() -> None:
+    query = FieldQuery([(38, 0)])
+    assert query.answers(ERRORS) == {(38, 0): 0.0}
+
+
+def test_growth_counts_once_after_equal_looks_and_again_when_it_goes_on() -> None:
+    memory = LookMemory()
+    grown = [bool(memory.concluded(GPU, Vitals(ecc_volatile=count))) for count in (1, 1, 1, 2, 2, 2, 3, 3)]
+    assert grown == [False, False, False, True, False, False, True, False]
+
+
+def test_a_link_that_goes_down_after_equal_looks_stays_a_trouble_until_it_is_up() -> None:
+    memory = LookMemory()
+    states = (True, True, True, False, False, False, True, True)
+    found = [bool(memory.concluded(GPU, Vitals(mig=0, links=((0, state),)))) for state in states]
+    assert found == [not state for state in states]
+
+
+def test_a_gpu_that_is_gone_between_equal_looks_is_reported() -> None:
+    memory = LookMemory()
+    well, gone = Vitals(ecc_volatile=1), Vitals(gone="GPU_IS_LOST")
+    found = [bool(memory.concluded(GPU, now)) for now in (well, well, gone, gone, well, well)]
+    assert found == [False, False, True, True, False, False]
