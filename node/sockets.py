@@ -27,8 +27,8 @@ PREFIX = "ostler-"
 CHANNEL = (
     # Of its own: connections to a predecessor at the same path are never reused.
     ("grpc.use_local_subchannel_pool", 1),
-    # The probe of a connection's bandwidth sets short timers. With it, gRPC's threads wake 10 to 15 times a second for
-    # as long as the process runs, even once no such connection is left; without it about 8 times.
+    # An answer over a Unix socket needs no probe of the connection's bandwidth. The probe sets short timers, and agents
+    # with it spend on average a third more in gRPC's threads while they are idle (docs/performance.md).
     ("grpc.http2.bdp_probe", 0),
 )
 """Channel arguments of every client of a Unix socket in the agent, which is idle most of the time."""
