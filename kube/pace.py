@@ -5,7 +5,9 @@ as a failure, whatever the server said, even a stream that it opened and closed 
 combination of answers, makes a reflector ask faster than its policy's waits.
 
 A server that restarts ends the watches of all nodes at the same moment. The reflectors of agents come back at different
-times (``Herd``): soon after a watch broke, in case only this connection did, and after that anywhere in half a minute.
+times (``Herd``): soon after a watch broke, in case only this connection did, then at a random moment of ``spread``
+seconds, and from there about every ``spread`` seconds. With a new random wait after each attempt, many agents would
+have a short one left at any moment, and come back together; so each keeps its moment, however long the server is away.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ class Herd:
     """How the reflectors of many nodes come back after the server has ended their watches before their time.
 
     ``soon``: the first attempt comes within so many seconds; ``spread``: after one that found no server, the next comes
-    within so many.
+    within so many, and each later one after about so many.
     """
 
     soon: float
@@ -39,13 +41,18 @@ class Herd:
 
 
 AGENTS = Herd(soon=5.0, spread=45.0)
-"""Of the agents of a cluster: nine of ten come back over half a minute, and the last one within a minute.
+"""Of the agents of a cluster: nine of ten come back over more than half a minute, and the last one within a minute.
+
+A server that is back before the first attempts (``soon``) gets all agents within these seconds: they cannot tell it
+from another server behind the same address, to which they should go at once.
 
 Meanwhile an agent does not learn of new pods and of changes of its slices. It reads claims that the kubelet asks for,
 and writes its slices, without its watches.
 """
 ALONE = Herd(soon=0.0, spread=0.0)
 """Of a reflector that few processes of a cluster have."""
+_SHORTER = 0.1
+"""The part of ``spread`` by which a later attempt may come earlier: agents that coincide do not stay together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,8 @@ class WatchPace:
         self._may_list_at_once = True
         self._has_worked = False
         """Whether there ever was a watch; agents that start come at different times anyway."""
+        self._has_moment = False
+        """Whether a random moment was chosen since the server was last there."""
 
     def after(self, fault: Exception | None, lived: float, *, heard: bool = True, early: bool = False) -> NextRequest:
         """Decide what follows a turn that ended by ``fault``, None if it ended properly.
@@ -80,6 +89,7 @@ class WatchPace:
             self._backoff.reset()
             self._failures = 0
             self._may_list_at_once = self._has_worked = True
+            self._has_moment = False
             if fault is None or isinstance(fault, Unreachable):
                 wait = self._herd.soon * self._random() if early else 0.0
                 return NextRequest(wait, list_first=lived >= _SILENCE and not heard)
@@ -90,11 +100,19 @@ class WatchPace:
         wait = self._backoff.delay(fault.retry_after if isinstance(fault, RequestError) else None)
         if isinstance(fault, (Unreachable, TooManyRequests)):
             # An outage of all nodes at once must not end in a list by all of them, nor in a watch at the same moment.
-            spread = self._herd.spread * self._random() if self._has_worked else 0.0
-            return NextRequest(max(wait, spread), list_first=False)
+            apart = self._apart(is_away=isinstance(fault, Unreachable)) if self._has_worked else 0.0
+            return NextRequest(max(wait, apart), list_first=False)
         if fault is None or (isinstance(fault, ServerFault) and not is_too_old(fault)):
             return NextRequest(wait, list_first=self._failures >= _PATIENCE)
         return NextRequest(wait, list_first=True)
+
+    def _apart(self, *, is_away: bool) -> float:
+        """Seconds that keep this agent apart from the others; a busy server shows that they are not."""
+        chance = self._random()
+        if is_away and self._has_moment:
+            return self._herd.spread * (1.0 - _SHORTER * chance)
+        self._has_moment = True
+        return self._herd.spread * chance
 
 
 def is_too_old(fault: Exception | None) -> bool:
