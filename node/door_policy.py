@@ -9,11 +9,13 @@ to keep the taints of devices in slices: a server whose gate DRADeviceTaints is 
 that a plugin pod holds would still be given to claims.
 
 The last answers are on disk (``node-doors.json``), so that an agent that starts without the API server continues as
-before: the texts themselves, for a later version to read by its own rules, and the server's last answer about taints.
+before: the texts themselves, for a later version to read by its own rules, and the server's last answer about taints,
+with the time at which it was known to be true, so that an agent that restarts need not ask again.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -226,15 +228,25 @@ SCHEMA = "node-doors/v1"
 
 
 @value
+class LastLook(Value):
+    """``at``: Unix seconds when the server at the URL ``server`` last showed that the answers hold; 0 for never."""
+
+    at: float = 0.0
+    server: str = ""
+
+
+@value
 class KnownDoors(Value):
     """The Node's settings of doors, and what the server keeps.
 
-    ``counters``: whether it keeps counter sets in slices of their own; None where it was never asked.
+    ``counters``: whether it keeps counter sets in slices of their own; None where it was never asked. ``look``: the
+    last one at these answers of the server.
     """
 
     words: NodeWords = NodeWords()
     support: TaintSupport = TaintSupport()
     counters: bool | None = None
+    look: LastLook = LastLook()
 
 
 def load(state_dir: Path) -> tuple[KnownDoors, str]:
@@ -264,6 +276,7 @@ def save(state_dir: Path, known: KnownDoors) -> None:
         "taintsText": known.support.text,
         "server": known.support.server,
         **({} if known.counters is None else {"counters": known.counters}),
+        **({"lookedAt": known.look.at, "lookedAtServer": known.look.server} if known.look.at else {}),
     }
     write_record(state_dir / NAME, SCHEMA, data)
 
@@ -277,8 +290,19 @@ def _known(data: JsonValue) -> KnownDoors:
         raise ValueError(f"taints is {taints!r}, not one of {', '.join(Taints)}")
     support = TaintSupport(Taints(taints), text, server)
     counters = data.get("counters")
+    if counters is not None and not isinstance(counters, bool):
+        raise ValueError("counters is not true or false")
     words = NodeWords(_optional_text(data, "label"), _optional_text(data, "annotation"))
-    return KnownDoors(words, support, counters if isinstance(counters, bool) else None)
+    return KnownDoors(
+        words, support, counters, LastLook(_time(data, "lookedAt"), _optional_text(data, "lookedAtServer") or "")
+    )
+
+
+def _time(data: dict[str, JsonValue], key: str) -> float:
+    found = data.get(key, 0.0)
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0.0 <= found < math.inf:
+        raise ValueError(f"{key} is not a time in seconds")
+    return float(found)
 
 
 def _optional_text(data: dict[str, JsonValue], key: str) -> str | None:

@@ -109,6 +109,7 @@ class NodeDoorsKeeper:
         self._announced: frozenset[str] = frozenset()
         self._doors, self._problems = self._known.words.parsed()
         self._not_ours = ""
+        self._has_listed = False
         self._dirty = asyncio.Event()
         self.features = SliceFeatures(
             api,
@@ -172,8 +173,10 @@ class NodeDoorsKeeper:
 
     def replaced(self, found: Sequence[SeenNode]) -> None:
         """See ``Follower``; a missing Node says nothing."""
-        # The watch could not continue: the server may be another one.
-        self.features.ask_again()
+        # The watch could not continue, or the server is there by now: it may be another one.
+        if self._has_listed or self.features.unanswered:
+            self.features.ask_again()
+        self._has_listed = True
         for each in found:
             self.applied(each)
 
@@ -192,8 +195,10 @@ class NodeDoorsKeeper:
         """See ``Follower``: its words count until there is another Node."""
 
     def _learned(self) -> None:
-        self._set(replace(self._known, support=self.features.support, counters=self.features.counters))
-        self._bus.publish(OfferChanged())
+        features, before = self.features, self._known
+        self._set(replace(before, support=features.support, counters=features.counters, look=features.look))
+        if not _say_the_same(before, self._known):
+            self._bus.publish(OfferChanged())
 
     def _set(self, known: KnownDoors) -> None:
         self._known = known
@@ -222,6 +227,10 @@ class NodeDoorsKeeper:
             try:
                 await asyncio.to_thread(save, self._state_dir, known)
             except WriteFailed as error:
+                if _say_the_same(known, self._saved):
+                    # A restart asks the server again; the next look is written anyway.
+                    log.info("the look at the API server is not remembered", extra={"error": str(error)})
+                    continue
                 if not reported:
                     text = f"a restart without the API server would not know the doors of this node: {error}"
                     self._warn(NOT_KEPT, text)
@@ -244,6 +253,11 @@ class NodeDoorsKeeper:
         except KubeError as error:
             return SeenNode(NodeWords(), str(error))
         return SeenNode(words_of(body))
+
+
+def _say_the_same(one: KnownDoors, other: KnownDoors) -> bool:
+    """Whether both say the same, at most of different times."""
+    return replace(one, look=other.look) == other
 
 
 def stripped(body: JsonObject) -> JsonObject:

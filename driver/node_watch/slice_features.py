@@ -4,9 +4,12 @@ A server whose feature gate DRADeviceTaints is off drops taints silently, and re
 ostler asks by a dry run: it creates a slice with a tainted device that is never stored. A dry run passes admission like
 any other request: the policies that restrict an agent to its own node see this node's name.
 
-ostler asks a server that keeps taints once in each process, whenever its release or API version changes, and when its
-answer is in doubt. It asks a server that drops them at every check: turning the gate on changes neither, and nothing
-written would show it.
+ostler asks a server that keeps taints once, whenever its release or API version changes, and when its answer is in
+doubt. The answer outlives the process: an agent that restarts asks nothing before the next check is due, so that a
+rollout does not put two more questions to the server for each node. If the server was changed meanwhile, the agent
+learns that as late as one that runs on: at the next check, or with the first slice that comes back without its taint.
+An answer counts only for the address that gave it. ostler asks a server that drops taints at every check and every
+start: turning the gate on changes neither release nor version, and nothing written would show it.
 
 If a rule has partitions of GPUs made, ostler asks the same about counters. Kubernetes 1.34 refuses them if their set is
 not in the same slice, and counts as a server that drops them.
@@ -25,7 +28,7 @@ from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject, object_at, one_line
 from kube.errors import Closed, Forbidden, Invalid, KubeError, Unreachable
 from node.clocks import Clocks
-from node.door_policy import KnownDoors, Taints, TaintSupport
+from node.door_policy import KnownDoors, LastLook, Taints, TaintSupport
 
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
@@ -47,7 +50,8 @@ _TEXT: Final = 400
 class SliceFeatures:
     """The last answers about taints (``support``) and ``counters``; starts with ``known``.
 
-    Calls ``on_learned`` when either changes. For the event loop only.
+    Calls ``on_learned`` when either changes, and after every check that found them unchanged (``look``). For the event
+    loop only.
     """
 
     def __init__(
@@ -68,16 +72,18 @@ class SliceFeatures:
         self.support = known.support
         self.counters = known.counters
         """Whether the server keeps counter sets in slices of their own; None if it was never asked."""
+        self.look = known.look
+        """The last check that found a server that keeps taints, and counters if rules depend on them."""
         self.unanswered = ""
         """Why the server has not said how it treats taints; empty once it has."""
-        self._random = clocks.random
+        self._clock, self._random = clocks.clock, clocks.random
         self._policy = policy
         self._look_every = look_every
         self._on_learned = on_learned
         self._asked_of = ""
         self._doubts = 0
         """How many there were; an answer that was pending at the last one does not settle it."""
-        self._look = asyncio.Event()
+        self._asked_to_look = asyncio.Event()
         self._wants_counters = False
 
     @property
@@ -94,37 +100,79 @@ class SliceFeatures:
         """Ask about counters, too, from now on: rules depend on them."""
         if not self._wants_counters:
             self._wants_counters = True
-            self._look.set()
+            if not self.counts:
+                self._asked_to_look.set()
 
     def ask_again(self) -> None:
         """Ask soon: the server may be another one."""
-        self._look.set()
+        self._asked_to_look.set()
 
     def doubt(self) -> None:
         """Ask the server again what it keeps: a slice came back without a taint that it was sent with."""
         self._doubts += 1
         self._asked_of = ""
-        self._look.set()
+        self._looked(LastLook())
+        self._asked_to_look.set()
 
     async def run(self) -> None:
         """Ask until cancelled."""
         backoff = Backoff(self._policy, self._random)
+        await self._wait(await self._remembered())
         while True:
-            self._look.clear()
+            self._asked_to_look.clear()
             doubts = self._doubts
             support = await self._support()
-            if support is not None and support.taints is Taints.UNKNOWN:
-                wait = backoff.delay()
-            else:
+            answered = support is None or support.taints is not Taints.UNKNOWN
+            if answered:
                 backoff.reset()
-                wait = self._look_every * (0.8 + 0.4 * self._random())
+                wait = self._until_next()
+            else:
+                wait = backoff.delay()
             self._learn(support, doubts)
             asks = self._wants_counters and not (self.counters and support is None)
             if asks and await self._learn_counters() is None:
+                answered = False
                 wait = min(wait, backoff.delay())
+            if answered and doubts == self._doubts:
+                self._looked(await self._this_look() if self._keeps_all else LastLook())
+            await self._wait(wait)
+
+    @property
+    def _keeps_all(self) -> bool:
+        return self.support.kept and (self.counts or not self._wants_counters)
+
+    def _until_next(self) -> float:
+        return self._look_every * (0.8 + 0.4 * self._random())
+
+    async def _wait(self, seconds: float) -> None:
+        """Return when it is time to ask again."""
+        if seconds > 0:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait):
-                    await self._look.wait()
+                async with asyncio.timeout(seconds):
+                    await self._asked_to_look.wait()
+
+    async def _remembered(self) -> float:
+        """Seconds for which the answers to an earlier process count; 0 if the server must be asked now."""
+        last, this = self.look, await self._this_look()
+        left = last.at + self._until_next() - this.at
+        # In the future: the clock was wrong at that time, or is now.
+        holds = self._keeps_all and not self._doubts and last.at <= this.at and left > 0
+        if not holds or not this.server or this.server != last.server:
+            return 0.0
+        self._asked_of = self.support.server
+        return left
+
+    async def _this_look(self) -> LastLook:
+        """A look at the server now; without an address if there is no way to it."""
+        try:
+            return LastLook(self._clock(), await self._api.call(lambda api: api.server))
+        except (KubeError, Unavailable):
+            return LastLook(self._clock())
+
+    def _looked(self, look: LastLook) -> None:
+        if look != self.look:
+            self.look = look
+            self._on_learned()
 
     async def _learn_counters(self) -> bool | None:
         """Ask whether the server keeps counters; None if it did not answer, and the last answer counts."""

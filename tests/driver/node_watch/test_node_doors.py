@@ -120,10 +120,11 @@ async def test_what_was_known_is_known_after_a_restart_without_the_api_server(
     write(server, "both", "a.b/c=dra")
     async with keeping(api, tmp_path, Told()) as keeper:
         await eventually(lambda: keeper.features.support.kept and keeper.doors.every)
-        known = KnownDoors(NodeWords("both", "a.b/c=dra"), keeper.features.support)
+        await eventually(lambda: keeper.features.look.at)
+        known = KnownDoors(NodeWords("both", "a.b/c=dra"), keeper.features.support, look=keeper.features.look)
         await eventually(lambda: load(tmp_path) == (known, ""))
     server.down()
-    async with keeping(api, tmp_path, Told()) as keeper:
+    async with keeping(api, tmp_path, Told(), look_every=0.01) as keeper:
         assert keeper.acting(RULES).rules[0].door is Doors.BOTH
         await eventually(lambda: len(keeper.failing) == 2)
         assert keeper.acting(RULES).rules[0].door is Doors.BOTH
@@ -323,5 +324,7 @@ async def test_a_node_whose_words_do_not_count_is_not_asked_for(
     async with background(keeper.run()):
         await eventually(lambda: keeper.features.support.kept)
         assert (keeper.doors, keeper.failing) == (NodeDoors(), ())
-        await eventually(lambda: load(tmp_path)[0] == KnownDoors(NodeWords(), keeper.features.support))
+        await eventually(lambda: keeper.features.look.at)
+        known = KnownDoors(NodeWords(), keeper.features.support, look=keeper.features.look)
+        await eventually(lambda: load(tmp_path)[0] == known)
     assert server.requests.of(resource="nodes") == []

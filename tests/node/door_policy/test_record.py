@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.door_policy import NAME, SCHEMA, KnownDoors, NodeWords, Taints, TaintSupport, load, save
+from node.door_policy import NAME, SCHEMA, KnownDoors, LastLook, NodeWords, Taints, TaintSupport, load, save
 from node.files import JsonValue, WriteFailed, write_record
+from node.values import replace
 
 KNOWN = KnownDoors(NodeWords("dra", None), TaintSupport(Taints.KEPT, "kept by v1.36.0", "v1.36.0"))
 
@@ -18,6 +19,14 @@ def test_what_was_known_is_known_again(tmp_path: Path) -> None:
     assert load(tmp_path) == (KNOWN, "")
 
 
+def test_the_last_look_is_known_again_and_a_record_of_an_older_version_has_none(tmp_path: Path) -> None:
+    looked = replace(KNOWN, counters=True, look=LastLook(1700000000.25, "https://10.96.0.1:443"))
+    save(tmp_path, looked)
+    assert load(tmp_path) == (looked, "")
+    write_record(tmp_path / NAME, SCHEMA, {"taints": "kept", "taintsText": "kept", "server": "v1.36.0"})
+    assert load(tmp_path)[0].look == LastLook()
+
+
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
@@ -25,6 +34,11 @@ def test_what_was_known_is_known_again(tmp_path: Path) -> None:
         ({"taints": "perhaps"}, "taints is 'perhaps', not one of kept, dropped, unknown"),
         ({"taints": "kept", "label": 7}, "label is not a string"),
         ({"taints": 1}, "taints is not a string"),
+        ({"taints": "kept", "counters": "yes"}, "counters is not true or false"),
+        ({"taints": "kept", "lookedAt": "now"}, "lookedAt is not a time in seconds"),
+        ({"taints": "kept", "lookedAt": True}, "lookedAt is not a time in seconds"),
+        ({"taints": "kept", "lookedAt": -1}, "lookedAt is not a time in seconds"),
+        ({"taints": "kept", "lookedAt": 1.0, "lookedAtServer": 1}, "lookedAtServer is not a string"),
     ],
 )
 def test_a_damaged_record_is_set_aside_and_told(tmp_path: Path, data: JsonValue, reason: str) -> None:
