@@ -204,10 +204,9 @@ class _Process:
         return {}
 
     async def lose(self, device: int) -> Any:
-        """Every agent loses that device."""
+        """Every agent loses that device, in one step of the loop: its turns are few while all threads have work."""
         for agent in self._agents.values():
             agent.lose(device)
-            await asyncio.sleep(0)
         return {}
 
     async def prepare(self, claims: list[list[str]]) -> Any:

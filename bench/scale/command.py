@@ -12,6 +12,7 @@ from bench.dra.kubelet import DriverCallFailed
 from bench.kubelet import NothingCame
 from bench.process import ProcessFailed
 from bench.results import Benchmark, has_compiler, parser, run, say
+from bench.scale.crowd import PER_PROCESS, processes_for
 from bench.scale.figures import SCALE_FIGURES
 from bench.scale.measures import ScaleEffort, ScaleReport, ScaleRun
 from bench.scale.pools import pools_of
@@ -29,12 +30,15 @@ def main() -> int:
     quick = f"{QUICK} nodes: says that it works, not what many agents do"
     options = parser(Benchmark.SCALE, "Measure what many agents ask of a real API server.", quick)
     options.add_argument("--nodes", type=int, help=f"agents (default: {FULL}); fewer are a short run")
-    options.add_argument("--processes", type=int, default=4, help="processes of agents (default: %(default)s)")
+    options.add_argument("--processes", type=int, help=f"processes of agents (default: one for {PER_PROCESS} agents)")
     options.add_argument("--idle", type=float, help="seconds that idle agents are watched (default: 60)")
     arguments = options.parse_args()
     nodes = arguments.nodes or (QUICK if arguments.quick else FULL)
     effort = ScaleEffort(
-        nodes, min(arguments.processes, nodes), arguments.idle or (5.0 if arguments.quick else 60.0), away=10.0
+        nodes,
+        min(arguments.processes or processes_for(nodes), nodes),
+        arguments.idle or (5.0 if arguments.quick else 60.0),
+        away=10.0,
     )
     arguments.quick = arguments.quick or nodes < FULL
     if not has_compiler(Benchmark.SCALE):

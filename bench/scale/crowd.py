@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,14 @@ ANSWERED_WITHIN = 600.0
 """Seconds: hundreds of agents in one process take turns on its processor time."""
 LOOKS = 0.5
 """Seconds between two looks at the agents, which cost them time."""
+REPORTS = 10.0
+"""Seconds between two words on how far a step is."""
+PER_PROCESS = 50
+"""Agents of a process, of which each has eight threads.
+
+When the server goes, all of them have something to do at the same moment, and the event loop gets its turn among them.
+"""
+FEWEST_PROCESSES = 4
 AGENT_DEVICES = "h100-sxm-8"
 
 
@@ -105,19 +113,28 @@ class AgentCrowd:
             sum(one["rss"] for one in found),
         )
 
-    async def calm(self, within: float, reserved: int = 0) -> CrowdState:
+    async def calm(self, within: float, say: Callable[[str], None], reserved: int = 0) -> CrowdState:
         """Wait until no agent has a problem and so many claims are reserved; raises ``NothingCame``."""
         deadline = time.monotonic() + within
+        report = time.monotonic() + REPORTS
         while True:
             state = await self.state()
             if not state.troubled and state.reserved >= reserved:
                 return state
             if time.monotonic() > deadline:
                 raise NothingCame(f"agents are not well within {within:g} s: {state}")
+            if time.monotonic() > report:
+                report += REPORTS
+                say(f"  {state.troubled} problems of agents, {state.reserved} of {reserved} claims reserved")
             await asyncio.sleep(LOOKS)
 
     async def _each(self, command: str, about: object = None) -> list[Any]:
         return list(await asyncio.gather(*(process.ask(command, about) for process in self._processes)))
+
+
+def processes_for(agents: int) -> int:
+    """How many processes that many agents need."""
+    return min(agents, max(FEWEST_PROCESSES, -(-agents // PER_PROCESS)))
 
 
 @contextlib.asynccontextmanager

@@ -13,7 +13,7 @@ from bench.dra.kubelet import AllocatedClaim
 from bench.dra.server import delete_slices
 from bench.figures import FLOOR
 from bench.scale.audit import WATCH, AuditedRequest, busiest_second, kinds, of_user, renewed_each_minute, spread
-from bench.scale.crowd import AgentCrowd, crowd
+from bench.scale.crowd import REPORTS, AgentCrowd, crowd
 from bench.scale.figures import PREFIX
 from bench.scale.peers import Pair
 from bench.scale.pod_claims import BoundClaim, make_claims
@@ -24,8 +24,8 @@ from tests.cluster.dra.claims import DRIVER
 
 PER_NODE = 5
 """Claims of a node, of its eight devices."""
-WITHIN = 180.0
-"""Seconds that any step may take."""
+WITHIN, WITHIN_EACH = 180.0, 0.6
+"""Seconds that any step may take, and how much more for each agent, since all share two processors with the server."""
 QUIET = 3.0
 """Seconds in which agents that have done everything have said so."""
 LOST = 0
@@ -40,6 +40,11 @@ class ScaleEffort:
     processes: int
     idle: float
     away: float
+
+    @property
+    def within(self) -> float:
+        """Seconds that any step may take."""
+        return WITHIN + WITHIN_EACH * self.nodes
 
 
 @dataclass(slots=True)
@@ -94,7 +99,7 @@ class ScaleRun:
         self._take()
         await agents.start()
         await self._until("all agents have published", lambda pool: bool(pool.devices))
-        await agents.calm(WITHIN)
+        await self._calm(agents)
         await asyncio.sleep(QUIET)
         asked = self._asked("start", self._crowd_account)
         self._watches = [each for each in asked if each.verb == WATCH]
@@ -121,7 +126,7 @@ class ScaleRun:
             idle_node_minute_bytes=self._each((after.bytes - before.bytes) / minutes),
             connections_per_node=self._each(after.connections),
         )
-        await agents.calm(WITHIN)
+        await self._calm(agents)
 
     async def _away(self, agents: AgentCrowd) -> None:
         """The server ends, every node loses a device meanwhile, and the server comes back."""
@@ -136,7 +141,7 @@ class ScaleRun:
         came = await asyncio.to_thread(self._server.come)
         self._say("the API server is back")
         right = await self._until("all slices show the lost device", lambda pool: bool(pool.tainted))
-        await agents.calm(WITHIN)
+        await self._calm(agents)
         await asyncio.sleep(QUIET)
         found = self._server.audit.take()
         asked = of_user(found, self._crowd_account.user)
@@ -161,7 +166,7 @@ class ScaleRun:
         began = time.time()
         await asyncio.to_thread(self._delete_all)
         right = await self._until("all slices are back", lambda pool: bool(pool.devices) and pool.seen >= began)
-        await agents.calm(WITHIN)
+        await self._calm(agents)
         await asyncio.sleep(QUIET)
         asked = self._asked("wiped", self._crowd_account)
         self._put(wiped_slices_right_s=right - began, wiped_requests_per_node=self._each(len(asked)))
@@ -184,29 +189,44 @@ class ScaleRun:
         began = time.time()
         batches = [wanted[first : first + BATCH] for first in range(0, len(wanted), BATCH)]
         preparing: list[asyncio.Task[None]] = []
-        for batch in batches:
+        for number, batch in enumerate(batches):
+            if number:
+                self._say(f"  {number * BATCH} pods with claims are made")
             made = await asyncio.to_thread(make_claims, self._server, batch)
             preparing.append(asyncio.create_task(agents.prepare(_by_node(batch, made))))
         await asyncio.gather(*preparing)
         prepared = time.time()
-        await agents.calm(WITHIN, reserved=len(wanted))
+        await self._calm(agents, reserved=len(wanted))
         await asyncio.sleep(QUIET)
         asked = self._asked("claims", self._crowd_account)
         self._put(claims=len(wanted), claim_requests=len(asked) / len(wanted), claims_prepared_s=prepared - began)
 
     async def _until(self, what: str, condition: Callable[[WatchedPool], bool]) -> float:
         """The time at which the pools of all nodes meet a condition."""
-        waiting = set(self._names)
+        # The last is looked at first: one that is still waited for ends the look.
+        waiting = list(self._names)
+        report = time.monotonic() + REPORTS
 
         def met() -> bool:
-            for name in tuple(waiting):
-                pool = self._pools.pool(DRIVER, name)
+            nonlocal report
+            while waiting:
+                if time.monotonic() > report:
+                    report += REPORTS
+                    self._say(f"  {what}: {self._count(condition)} of {len(self._names)}")
+                pool = self._pools.pool(DRIVER, waiting[-1])
                 if pool is None or not condition(pool):
                     return False
-                waiting.discard(name)
+                waiting.pop()
             return True
 
-        return await asyncio.to_thread(self._pools.wait, what, met, WITHIN)
+        return await asyncio.to_thread(self._pools.wait, what, met, self._effort.within)
+
+    def _count(self, condition: Callable[[WatchedPool], bool]) -> int:
+        pools = (self._pools.pool(DRIVER, name) for name in self._names)
+        return sum(pool is not None and condition(pool) for pool in pools)
+
+    async def _calm(self, agents: AgentCrowd, reserved: int = 0) -> None:
+        await agents.calm(self._effort.within, self._say, reserved)
 
     def _pool(self, name: str) -> WatchedPool:
         found = self._pools.pool(DRIVER, name)

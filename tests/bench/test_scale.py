@@ -11,8 +11,9 @@ import yaml
 
 from bench.results import Benchmark
 from bench.scale.audit import AuditLog, busiest_second, kinds, of_user, renewed_each_minute, spread
-from bench.scale.crowd import AGENT_DEVICES
+from bench.scale.crowd import AGENT_DEVICES, PER_PROCESS, processes_for
 from bench.scale.figures import CHANGES, PREFIX, SCALE_FIGURES
+from bench.scale.measures import WITHIN, ScaleEffort
 from bench.scale.server import RIGHTS
 from deploy.generate import MANIFESTS
 from sandbox import nodes
@@ -87,3 +88,14 @@ def test_the_agents_have_the_rights_of_the_chart_and_the_devices_of_a_shipped_no
     kinds_of = {found["kind"] for found in yaml.safe_load_all((MANIFESTS / "ostler-dra.yaml").read_text())}
     assert set(RIGHTS) <= kinds_of
     assert nodes.path(AGENT_DEVICES).exists()
+
+
+@pytest.mark.parametrize(("agents", "processes"), [(1, 1), (3, 3), (20, 4), (200, 4), (201, 5), (1000, 20)])
+def test_a_process_has_a_bounded_number_of_agents(agents: int, processes: int) -> None:
+    assert processes_for(agents) == processes
+    assert agents <= processes * PER_PROCESS
+
+
+def test_every_step_is_bounded_by_the_number_of_agents() -> None:
+    few, many = (ScaleEffort(nodes, 1, idle=60.0, away=10.0).within for nodes in (20, 1000))
+    assert WITHIN < few < many <= 900.0
