@@ -21,9 +21,10 @@ from bench.hardware import Hardware
 from bench.kubelet import BareKubelet
 from bench.process import Measured
 from bench.scale.audit import AuditedRequest, kinds, of_user
-from bench.scale.pod_claims import BoundClaim, make_claims
+from bench.scale.pod_claims import PODS, BoundClaim, make_claims
 from bench.scale.pools import PoolWatch, WatchedPool
 from bench.scale.server import Account, ScaleServer
+from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DraState, encode
 from tests.cluster.dra.claims import DRIVER
 from tests.cluster.rig.api import Object
 
@@ -107,8 +108,8 @@ class Pair:
                 peer.publish("changed")
                 await self._counted(CHANGE, lambda pool: not pool.tainted)
                 say("one node: a claim")
-                await self._prepare(agent, DRIVER, NODE)
-                await self._prepare(peer, PEER, PEER_NODE)
+                await self._prepare(kubelet, agent, DRIVER, NODE)
+                await self._prepare(other, peer, PEER, PEER_NODE)
                 await self._counted(PREPARE, lambda _: True)
             say("one node: restart")
             await asyncio.sleep(QUIET)
@@ -155,11 +156,14 @@ class Pair:
     def _take(self) -> list[AuditedRequest]:
         return self._server.audit.take()
 
-    async def _prepare(self, driver: DriverProcess, name: str, node: str) -> None:
-        """A pod of the node with a claim, prepared as its kubelet does."""
+    async def _prepare(self, kubelet: DraKubelet, driver: DriverProcess, name: str, node: str) -> None:
+        """A pod of the node with a claim, prepared as its kubelet does, which has it on record before."""
         pool = self._pools.pool(name, node)
         assert pool is not None
-        made = await asyncio.to_thread(
+        claim, *_ = await asyncio.to_thread(
             make_claims, self._server, [BoundClaim(f"claim-of-{node}", node, pool.devices[1], name)]
         )
-        await driver.driver.prepare(made[0])
+        pod = await asyncio.to_thread(self._server.api.get, f"{PODS}/{claim.name}")
+        known = ClaimInfo(claim.uid, claim.name, claim.namespace, (pod["metadata"]["uid"],))
+        (kubelet.root / FILE_NAME).write_bytes(encode(DraState((known,))))
+        await driver.driver.prepare(claim)
