@@ -11,16 +11,17 @@ import shutil
 import sys
 import tempfile
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
+import execnet
 import hypothesis
 import pytest
 
 from node.inventory.recordings import source
 from ostler.cli import progress
 from sandbox import node, process
-from tests.making import recordings
+from tests.making import forked_workers, recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
 
@@ -46,6 +47,14 @@ def pytest_configure(config: pytest.Config) -> None:
     """A seed on the command line counts: Hypothesis ignores it where every run has the same examples."""
     if config.getoption("hypothesis_seed", None) is not None:
         hypothesis.settings.load_profile("others")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -> None:
+    """Several workers collect once: see ``tests.making.forked_workers``."""
+    workers = contextlib.ExitStack()
+    workers.enter_context(forked_workers.collecting(specs, config.invocation_params.args))
+    config.add_cleanup(workers.close)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
