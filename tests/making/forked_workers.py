@@ -12,6 +12,7 @@ socket which listens for workers, the arguments are those of pytest. It ends wit
 
 from __future__ import annotations
 
+import argparse
 import atexit
 import contextlib
 import importlib
@@ -151,6 +152,36 @@ class ForkingCollector:
         for report in self._reports:
             interactor.pytest_collectreport(report)
         interactor.pytest_collection_finish(session)
+        if not needs_every_report(config.option):
+            config.pluginmanager.register(ShortReports(config, interactor))
+
+
+class ShortReports:
+    """A plugin of a worker: it sends one report for each test that passes, in place of three reports and two messages.
+
+    The others cost half a millisecond of processor time for each test, twenty thousand times in a run.
+    """
+
+    def __init__(self, config: pytest.Config, interactor: Any) -> None:
+        self._interactor = interactor
+        hooks = (config.hook.pytest_runtest_logstart, config.hook.pytest_runtest_logreport)
+        for hook in (*hooks, config.hook.pytest_runtest_logfinish):
+            hook._remove_plugin(interactor)
+        # What a worker's own reporter writes, nobody reads.
+        if reporter := config.pluginmanager.get_plugin("terminalreporter"):
+            for hook in hooks:
+                hook._remove_plugin(reporter)
+
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Send what counts, and what does not pass."""
+        if report.when == "call" or not report.passed:
+            self._interactor.pytest_runtest_logreport(report)
+
+
+def needs_every_report(options: argparse.Namespace) -> bool:
+    """True if the run shows durations, writes the format of JUnit or is verbose; nothing else needs them."""
+    return options.verbose > 0 or options.durations is not None or bool(options.xmlpath)
 
 
 def _capture(config: pytest.Config) -> CaptureManager:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
+
+import pytest
+
+from tests.making.forked_workers import needs_every_report
 
 SETUP = """
 import contextlib
@@ -97,3 +102,13 @@ def test_each_collects_where_the_collecting_process_cannot_fork(tmp_path: Path) 
     out = _run(tmp_path)
     assert "2 passed" in out, out
     assert (tmp_path / "collections").read_text().splitlines() == ["one"] * 3
+
+
+@pytest.mark.parametrize(
+    ("verbose", "durations", "xmlpath", "needs"),
+    [(-1, None, None, False), (0, None, None, False), (1, None, None, True), (0, 0, None, True), (0, None, "x", True)],
+)
+def test_only_what_shows_every_report_needs_every_report(
+    verbose: int, durations: int | None, xmlpath: str | None, needs: bool
+) -> None:
+    assert needs_every_report(Namespace(verbose=verbose, durations=durations, xmlpath=xmlpath)) == needs
