@@ -8,6 +8,9 @@ proved as well.
 ``python -m tests.making.forked_ostler DESCRIPTOR`` is the parent. It has no threads, so that it can fork, and receives
 orders on that socket: one JSON object a packet, with the descriptors of output, errors and the status pipe. The status
 pipe tells the child's process id, and its exit code when it has ended.
+
+The imports take a second of a core. Workers that share one parent (``SHARED``) connect to it; it forks for each
+connection, and the fork is that worker's parent: ``python -m tests.making.forked_ostler --listen DESCRIPTOR``.
 """
 
 from __future__ import annotations
@@ -74,6 +77,9 @@ PRELOADED = (
 )
 """What ``ostler run`` imports by the time that it has published its devices, some of it only then; and doctor."""
 
+SHARED = "OSTLER_TEST_FORKS"
+"""Environment variable: the path of the socket of the parent that all workers share."""
+
 LONGEST = 1 << 18
 """Bytes of an order."""
 
@@ -88,10 +94,12 @@ LONG_GRACE = "60"
 class ForkedOstler:
     """Starts processes as ``sandbox.process.execute_ostler`` does; the parent starts with the first one.
 
-    The parent's environment is that of now, whatever the test that needs the first process has set.
+    The parent's environment is that of now, whatever the test that needs the first process has set. Where workers share
+    a parent, no process that it forks sees the variable that names it.
     """
 
     def __init__(self) -> None:
+        self._shared = os.environ.pop(SHARED, None)
         self._parent: subprocess.Popen[bytes] | None = None
         self._orders: socket.socket | None = None
         self._environment = dict(os.environ)
@@ -123,6 +131,11 @@ class ForkedOstler:
         return ForkedProcess(pid, reader, transport)
 
     def _begin(self) -> socket.socket:
+        if self._shared is not None:
+            orders = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
+            orders.connect(self._shared)
+            return orders
         orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         orders.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST)
         with theirs:
@@ -137,8 +150,14 @@ class ForkedOstler:
 
     def close(self) -> None:
         """End the parent."""
-        if self._orders is not None and self._parent is not None:
-            self._orders.close()
+        if self._orders is None:
+            return
+        if self._parent is None:
+            # The fork for this worker ends its processes before itself.
+            self._orders.shutdown(socket.SHUT_WR)
+            self._orders.recv(1)
+        self._orders.close()
+        if self._parent is not None:
             self._parent.wait()
 
 
@@ -220,14 +239,38 @@ def _fork(order: Mapping[str, Any], out: int, err: int) -> int:
         os._exit(code)
 
 
-def serve(orders: socket.socket) -> None:
-    """Carry out orders until the socket is closed, and say how their processes end."""
+def prepare() -> None:
+    """Import what an agent imports, for the forks of this process."""
     for name in PRELOADED:
         importlib.import_module(name)
     recordings.read_often()
     # A collection in a child would copy all pages.
     gc.collect()
     gc.freeze()
+
+
+def listen(listener: socket.socket) -> None:
+    """Fork a parent for each worker that connects, until the input ends; what it needs is imported with the first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parents: list[int] = []
+    while 0 not in select.select([listener.fileno(), 0], [], [])[0]:
+        if not parents:
+            prepare()
+        orders, _ = listener.accept()
+        if not (parent := os.fork()):
+            try:
+                listener.close()
+                serve(orders)
+            finally:
+                os._exit(0)
+        parents.append(parent)
+        orders.close()
+    for parent in parents:
+        os.waitpid(parent, 0)
+
+
+def serve(orders: socket.socket) -> None:
+    """Carry out orders until the socket is closed, and say how their processes end."""
     woken, wake = os.pipe2(os.O_NONBLOCK)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -255,6 +298,7 @@ def serve(orders: socket.socket) -> None:
                 os.kill(pid, signal.SIGKILL)
     for pid in running:
         os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
 
 
 def _tell(pipe: int, number: int) -> bool:
@@ -267,4 +311,8 @@ def _tell(pipe: int, number: int) -> bool:
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])))
+    if sys.argv[1] == "--listen":
+        listen(socket.socket(fileno=int(sys.argv[2])))
+    else:
+        prepare()
+        serve(socket.socket(fileno=int(sys.argv[1])))

@@ -6,8 +6,9 @@ input and output to a fork of the collecting process, and the fork is a worker a
 process cannot fork (the arguments are wrong, a test module has started a thread), ``worker_start.py`` becomes an
 interpreter, and the worker collects for itself and shows what is wrong.
 
-``python -m tests.making.forked_workers DESCRIPTOR ARGUMENTS`` is the collecting process: the descriptor is that of the
-socket which listens for workers, the arguments are those of pytest. It ends with its input.
+``python -m tests.making.forked_workers DESCRIPTOR DESCRIPTOR ARGUMENTS`` is the collecting process: the descriptors are
+those of the sockets that listen for workers and for workers that need agents, the arguments those of pytest. It ends
+with its input.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import execnet
 import pytest
 from _pytest.capture import CaptureManager
 
-from tests.making import worker_start
+from tests.making import forked_ostler, worker_start
 
 FEW = 2
 """From so many workers on, one collection for all is less work."""
@@ -50,27 +51,41 @@ def collecting(specs: Sequence[execnet.XSpec], arguments: Sequence[str]) -> Iter
     folder = Path(tempfile.mkdtemp(prefix="ostler-workers-"))
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
-            listener.bind(str(folder / "socket"))
-            listener.listen(len(specs))
+        with (
+            _listen(folder / "workers", socket.SOCK_STREAM, len(specs)) as workers,
+            _listen(folder / "ostler", socket.SOCK_SEQPACKET, len(specs)) as forks,
+        ):
+            listeners = (workers.fileno(), forks.fileno())
             process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(listener.fileno()), *arguments],
+                [sys.executable, "-m", __name__, *map(str, listeners), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                pass_fds=[listener.fileno()],
+                env={**os.environ, forked_ostler.SHARED: str(folder / "ostler")},
+                pass_fds=listeners,
             )
         stack.enter_context(process)
-        command = shlex.join([sys.executable, "-I", "-S", worker_start.__file__, str(folder / "socket")])
+        command = shlex.join([sys.executable, "-I", "-S", worker_start.__file__, str(folder / "workers")])
         for spec in specs:
             spec.python = command
         yield
 
 
-class ForkingCollector:
-    """A plugin of the process that collects: it forks a worker for each connection in place of running tests."""
+def _listen(path: Path, kind: socket.SocketKind, most: int) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX, kind)
+    made.bind(str(path))
+    made.listen(most)
+    return made
 
-    def __init__(self, listener: socket.socket) -> None:
+
+class ForkingCollector:
+    """A plugin of the process that collects: it forks a worker for each connection in place of running tests.
+
+    When the first worker needs agents, this process starts the parent that all workers share (``forked_ostler``).
+    """
+
+    def __init__(self, listener: socket.socket, forks: socket.socket) -> None:
         self._listener = listener
+        self._forks = forks
         self._session: pytest.Session | None = None
         self._reports: list[pytest.CollectReport] = []
 
@@ -93,19 +108,31 @@ class ForkingCollector:
         # Control-C ends the workers, and with them the run.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         workers = []
-        while 0 not in select.select([self._listener.fileno(), 0], [], [])[0]:
-            connection, _ = self._listener.accept()
-            _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
-            if not (worker := os.fork()):
-                self._become_worker(connection, descriptors)
-            workers.append(worker)
-            connection.close()
-            for descriptor in descriptors:
-                os.close(descriptor)
+        parent = None
+        watched = [self._listener.fileno(), self._forks.fileno(), 0]
+        while 0 not in (readable := select.select(watched, [], [])[0]):
+            if self._forks.fileno() in readable:
+                watched.remove(self._forks.fileno())
+                parent = _start_parent(self._forks)
+            if self._listener.fileno() in readable:
+                workers.append(self._fork_worker())
         for worker in workers:
             os.kill(worker, signal.SIGKILL)
             os.waitpid(worker, 0)
+        if parent is not None:
+            # Its input ends.
+            parent.communicate()
         return True
+
+    def _fork_worker(self) -> int:
+        connection, _ = self._listener.accept()
+        with connection:
+            _, descriptors, _, _ = socket.recv_fds(connection, 1, 3)
+            if not (worker := os.fork()):
+                self._become_worker(connection, descriptors)
+            for descriptor in descriptors:
+                os.close(descriptor)
+        return worker
 
     def _become_worker(self, connection: socket.socket, descriptors: Sequence[int]) -> None:
         """Do what ``python -u -c BOOTSTRAP`` does, with the collected tests; never returns."""
@@ -114,6 +141,7 @@ class ForkingCollector:
         try:
             signal.signal(signal.SIGINT, signal.default_int_handler)
             self._listener.close()
+            self._forks.close()
             for number, descriptor in enumerate(descriptors):
                 os.dup2(descriptor, number)
                 os.close(descriptor)
@@ -179,6 +207,12 @@ class ShortReports:
             self._interactor.pytest_runtest_logreport(report)
 
 
+def _start_parent(listener: socket.socket) -> subprocess.Popen[bytes]:
+    descriptor = listener.fileno()
+    command = [sys.executable, "-m", forked_ostler.__name__, "--listen", str(descriptor)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[descriptor])
+
+
 def needs_every_report(options: argparse.Namespace) -> bool:
     """True if the run shows durations, writes the format of JUnit or is verbose; nothing else needs them."""
     return options.verbose > 0 or options.durations is not None or bool(options.xmlpath)
@@ -211,7 +245,7 @@ def _run(config: pytest.Config, session: pytest.Session) -> int:
     return int(session.exitstatus)
 
 
-def collect(listener: socket.socket, arguments: Sequence[str]) -> None:
+def collect(listener: socket.socket, forks: socket.socket, arguments: Sequence[str]) -> None:
     """Collect as a worker does, and fork workers."""
     # What a worker is told by pytest-xdist; the rest of it follows in the fork.
     sys.argv = ["-c"]
@@ -221,9 +255,9 @@ def collect(listener: socket.socket, arguments: Sequence[str]) -> None:
     importlib.import_module("xdist.remote").setup_config(config, None)
     config.workerinput = {"workerid": "collector"}
     config.workeroutput = {}
-    config.pluginmanager.register(ForkingCollector(listener))
+    config.pluginmanager.register(ForkingCollector(listener, forks))
     config.hook.pytest_cmdline_main(config=config)
 
 
 if __name__ == "__main__":
-    collect(socket.socket(fileno=int(sys.argv[1])), sys.argv[2:])
+    collect(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])), sys.argv[3:])

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
+import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -12,6 +16,7 @@ import pytest
 from sandbox import process
 from sandbox.nodes import path
 from sandbox.process import ostler_output
+from tests.making.forked_ostler import SHARED, ForkedOstler
 from tests.waiting import eventually
 
 
@@ -54,3 +59,29 @@ async def test_another_loader_s_environment_means_a_process_of_its_own(monkeypat
     monkeypatch.delenv("LD_DEBUG")
     _, _, err = await ostler_output("--version")
     assert err == ""
+
+
+async def test_workers_share_a_parent_that_ends_their_processes(
+    short_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-m", "tests.making.forked_ostler", "--listen"]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(str(short_dir / "forks"))
+        listener.listen()
+        number = listener.fileno()
+        shared = subprocess.Popen([*command, str(number)], stdin=subprocess.PIPE, pass_fds=[number])
+    with shared, tempfile.TemporaryFile() as output:
+        for worker in ("first", "second"):
+            monkeypatch.setenv(SHARED, str(short_dir / "forks"))
+            forked = ForkedOstler()
+            assert SHARED not in os.environ
+            started = await forked.start(("kubelet", "--root", str(tmp_path / worker)), output, output)
+            assert _parent(_parent(started.pid)) == shared.pid
+            forked.close()
+            assert not Path(f"/proc/{started.pid}").exists()
+            with pytest.raises(ValueError, match="invalid literal"):
+                await started.wait()
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
