@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 
 from node.inventory.model import Device, DeviceKind, Version
-from node.values import Value, value
+from node.values import Value, quick, value
 
 MEMORY = "memory"
 COMPUTE = "compute"
@@ -117,6 +117,7 @@ class Sharing(Value):
         )
 
 
+@quick
 @value
 class SharedDevice(Value):
     """How a rule divides one device: into replicas of ``resource``, each of which takes ``amounts`` of ``whole``."""

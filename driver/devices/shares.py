@@ -24,7 +24,7 @@ from node.sharing import (
     too_little_left,
     whole_amounts,
 )
-from node.values import Value, value
+from node.values import Value, quick, value
 
 _UNITS = {MEMORY: 1 << 20, COMPUTE: MILLION // 100}
 """The smallest amounts that claims consume: a MiB, and one percent."""
@@ -36,6 +36,7 @@ _MOST_SHOWN = 64
 """Characters of an amount in a message."""
 
 
+@quick
 @value
 class Consumable(Value):
     """A capacity that shares consume, in the units of a slice: the amount for claims, the default, the step, and the

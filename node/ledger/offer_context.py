@@ -12,11 +12,12 @@ from node.inventory.model import Device
 from node.ledger.holds import Hold, HoldState, excludes, slices_of, wholes_of
 from node.rules import Door
 from node.sharing import Amounts, SharedDevice, left_of, room_for
-from node.values import Value, replace, value
+from node.values import Value, quick, replace, value
 
 _NONE: frozenset[str] = frozenset()
 
 
+@quick
 @value
 class ReplicaState(Value):
     """The facts about one replica of a shared device; all of the device for an empty ``share``.

@@ -29,7 +29,7 @@ from node.kubelet.podresources import OPTIONS, TIMEOUT, PodResourcesRefused, ids
 from node.ledger.holds import Id
 from node.opening import KUBELET_STATE, content, opened
 from node.sockets import FileId, is_socket
-from node.values import Value, value
+from node.values import Value, quick, value
 
 if TYPE_CHECKING:
     from protos.podresources.v1 import api_pb2, api_pb2_grpc
@@ -52,6 +52,7 @@ AGAIN = 0.05
 """Seconds until a kubelet that refused a call because of too many is asked again."""
 
 
+@quick
 @value
 class Holding(Value):
     """An id that a container has through the plugin door.
