@@ -117,16 +117,7 @@ class DraParts:
         self.node_claims = NodeClaims(
             self.api, driver, node_name, clocks=edges, check=check, bus=bus, prepared=self._prepared_for
         )
-        self.interfaces = PodInterfaces(
-            settings,
-            edges,
-            events=events,
-            ledger=books.ledger,
-            reporter=InterfaceReports(self.metadata, self.status, events=events, observer=self.metrics.claims),
-            observer=self.metrics.interfaces,
-            on_host_network=self.node_claims.on_host_network,
-            links=links,
-        )
+        self.interfaces = self._pod_interfaces(links)
         self.claims = self._claim_service()
         self.evictions = PodEvictions(self.api, events=events, clocks=edges)
         self.doors = NodeDoorsKeeper(
@@ -161,6 +152,19 @@ class DraParts:
 
     def _prepared_for(self, key: tuple[str, str], pods: frozenset[str]) -> ClaimRecord | None:
         return self.claims.prepared_for(key, pods)
+
+    def _pod_interfaces(self, links: PodLinks | None) -> PodInterfaces:
+        events, observer = self._events, self.metrics.claims
+        return PodInterfaces(
+            self._settings,
+            self._edges,
+            events=events,
+            ledger=self._books.ledger,
+            reporter=InterfaceReports(self.metadata, self.status, events=events, observer=observer),
+            observer=self.metrics.interfaces,
+            on_host_network=self.node_claims.on_host_network,
+            links=links,
+        )
 
     def _claim_service(self) -> ClaimService:
         settings, books = self._settings, self._books

@@ -16,7 +16,7 @@ from kube.bodies import Json, JsonObject, one_line
 from ostler.extender.binding import Binder
 from ostler.extender.deciding import Decider
 from ostler.extender.inspecting import group, groups, physical_cluster, virtual_cluster, virtual_clusters
-from ostler.extender.metrics import ExtenderMetrics
+from ostler.extender.metrics import RequestMetrics
 from ostler.extender.server import HttpAnswer
 from ostler.extender.tracking import CellTracker
 from ostler.extender.wire import (
@@ -57,7 +57,7 @@ class ExtenderApi:
         decider: Decider,
         binder: Binder,
         active: ActiveReplica,
-        metrics: ExtenderMetrics,
+        metrics: RequestMetrics,
         *,
         pause: Callable[[], None],
         monotonic: Callable[[], float] = time.monotonic,
@@ -80,8 +80,7 @@ class ExtenderApi:
             result = "user_error" if error.code < HTTPStatus.INTERNAL_SERVER_ERROR else "platform_error"
             made = _error(routine, error)
         if routine:
-            self._metrics.requests.add(routine, result)
-            self._metrics.durations.observe(self._monotonic() - begun, routine)
+            self._metrics.answered(routine, result, self._monotonic() - begun)
         return made
 
     def _answered(self, routine: str, method: str, path: str, body: bytes) -> HttpAnswer:

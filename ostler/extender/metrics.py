@@ -17,6 +17,26 @@ ROUTINES = ("filter", "prioritize", "bind", "preempt", "inspect")
 RESULTS = ("ok", "user_error", "platform_error")
 
 
+class RequestMetrics:
+    """Counts answered requests."""
+
+    def __init__(self) -> None:
+        self.durations = Histogram(
+            "ostler_extender_request_duration_seconds", "Time to answer a request.", REQUESTS, ("routine",)
+        )
+        self.requests = Counter(
+            "ostler_extender_requests",
+            "Answered requests.",
+            ("routine", "result"),
+            [(routine, result) for routine in ROUTINES for result in RESULTS],
+        )
+
+    def answered(self, routine: str, result: str, seconds: float) -> None:
+        """Count one request; ``result`` is one of ``RESULTS``."""
+        self.requests.add(routine, result)
+        self.durations.observe(seconds, routine)
+
+
 class EventMetrics:
     """Counts posted events; see ``kube.events.PostingObserver``."""
 
@@ -41,19 +61,12 @@ class EventMetrics:
         self.events_failed.add()
 
 
-class ExtenderMetrics(EventMetrics):
-    """Counts what the extender does."""
+class ExtenderMetrics:
+    """Counts what the extender does: requests, events, and what becomes of pods, devices and the configuration."""
 
     def __init__(self) -> None:
-        self.durations = Histogram(
-            "ostler_extender_request_duration_seconds", "Time to answer a request.", REQUESTS, ("routine",)
-        )
-        self.requests = Counter(
-            "ostler_extender_requests",
-            "Answered requests.",
-            ("routine", "result"),
-            [(routine, result) for routine in ROUTINES for result in RESULTS],
-        )
+        self.requests = RequestMetrics()
+        self.events = EventMetrics()
         self.placed = Counter("ostler_extender_pods_placed", "Pods that were given cells.")
         self.victims = Counter("ostler_extender_victims", "Victims named to the scheduler, each time they are named.")
         self.forced = Counter(
@@ -104,7 +117,6 @@ class ExtenderMetrics(EventMetrics):
             "ostler_extender_reservations_lost",
             "Reservations for Workloads that ended early: a stronger gang took the cells, or they became bad.",
         )
-        super().__init__()
 
 
 class ExtenderFigures:
@@ -149,4 +161,6 @@ class ExtenderFigures:
         holds = Gauge("ostler_extender_reservations", "Workloads of Kueue that hold cells.")
         holds.set(self._holds())
         yield holds
+        yield from metrics_of(self._metrics.requests)
         yield from metrics_of(self._metrics)
+        yield from metrics_of(self._metrics.events)

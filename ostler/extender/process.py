@@ -110,7 +110,7 @@ class ExtenderProcess:
         )
         self._poster = EventPoster(
             Subject("Pod", "", ""),
-            self._metrics,
+            self._metrics.events,
             component=COMPONENT,
             instance=options.identity,
             random=random.random,
@@ -132,7 +132,7 @@ class ExtenderProcess:
         self._slices = PublishedDevicesWatch(self._client, self.devices, (self._tracker, self._drift), random.random)
         self.watch = ClusterWatch(self._client, self._tracker, random.random)
         decider = Decider(self._tracker, self._past, self._metrics)
-        self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics, pause=self._pause)
+        self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics.requests, pause=self._pause)
         self._holds = CellHolds(self._tracker)
         self._admission = self._admission_controller() if options.is_for_kueue else None
         self._stopped, self._reload = threading.Event(), threading.Event()
