@@ -1,0 +1,1 @@
+"""Tests of the DRA door: sockets, registration, calls, health, hand-over."""
