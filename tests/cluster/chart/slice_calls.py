@@ -9,20 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.cluster.chart.account import (
-    ALLOWED,
-    BY_EITHER,
-    BY_POLICY,
-    BY_ROLE,
-    DRIVER,
-    FOREIGN,
-    LABEL,
-    OTHER,
-    OWN,
-    SLICES,
-    Call,
-    refused,
-)
+from tests.cluster.chart.account import DRIVER, FOREIGN, LABEL, OTHER, OWN, SLICES
+from tests.cluster.chart.calls import ALLOWED, BY_EITHER, BY_POLICY, BY_ROLE, Call, refused
 from tests.cluster.rig.api import Object
 
 HIGHEST = 10**9

@@ -9,7 +9,6 @@ import pytest
 from deploy.generate import NAMESPACE
 from tests.cluster.chart.account import (
     BY_NODE_CALLS,
-    BY_POLICY,
     CALLS,
     DRA_CALLS,
     DRIVER,
@@ -25,13 +24,10 @@ from tests.cluster.chart.account import (
     UNBOUND,
     UNBOUND_DRA,
     UNBOUND_NODE_STATUS,
-    Call,
     evict_calls,
     held_objects,
-    outcomes,
-    rights_of,
-    wrong,
 )
+from tests.cluster.chart.calls import BY_POLICY, Call, outcomes, rights_of, wrong
 from tests.cluster.chart.release import Release
 from tests.cluster.chart.slice_calls import HELD, slice_calls, unbound_slice_calls
 from tests.cluster.rig.api import MERGE, Api, Object

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from deploy.generate import NAMESPACE
-from tests.cluster.chart.account import ALLOWED, BY_POLICY, OTHER, OWN, POD, PODS, Call, wrong
+from tests.cluster.chart.account import OTHER, OWN, POD, PODS
+from tests.cluster.chart.calls import ALLOWED, BY_POLICY, Call, wrong
 from tests.cluster.rig.api import MERGE, Api, Credentials, Object, Refused
 from tests.cluster.rig.cluster import Cluster
 from tests.cluster.rig.pods import Pods
