@@ -15,12 +15,9 @@ from typing import TYPE_CHECKING
 
 from node.events import EventBus
 from node.inventory.loop import Inventory, SnapshotPublished
-from node.inventory.model import Device
 from node.inventory.source import Source
 from node.offer import OfferedDevice
-from node.opening import boot_id
 from node.partitions import PartitionsRemoved
-from node.rules import rule_for
 from node.values import Value, value
 from ostler.agent.doors import claims_left, claims_to_serve, kubelet_folders, open_books
 from ostler.agent.edges import STUCK, Edges
@@ -30,7 +27,7 @@ from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load
 from ostler.agent.process_mps import ProcessMps
 from ostler.agent.publisher import Publisher
-from ostler.agent.sources import compute_processes, has_layouts, partition_maker, vf_maker
+from ostler.agent.sources import compute_processes, dividing_modules
 from ostler.config.settings import Settings
 from ostler.metrics.counters import AgentMetrics
 from plugin.door import KubeletFolderChanged, PluginDoor, ResourceStatus
@@ -42,13 +39,11 @@ if TYPE_CHECKING:
     from driver.door.registration import RegistrationChanged
     from node.ledger.bookkeeping import Bookkeeping
     from node.mps.reports import MpsMetrics
-    from node.partitions import PartitionMaker
     from ostler.admin.holds import HoldsView
     from ostler.agent.api_server import RecentProofs
+    from ostler.agent.divider import HardwareDivider
     from ostler.agent.dra_service import DraService
-    from ostler.agent.mig_layouts import MigLayouts
     from ostler.agent.pod_records import PodRecords
-    from ostler.agent.virtual_functions import VirtualFunctions
     from ostler.metrics.dra import DraFigures
     from ostler.metrics.figures import HoldsFigures
     from plugin.records import RecordBook
@@ -119,9 +114,7 @@ class BothDoors:
         """Whether the DRA door is open or about to be."""
         self._relieves = False
         """Whether an earlier instance may still answer the kubelet."""
-        self._maker: PartitionMaker | None = None
-        self._layouts: MigLayouts | None = None
-        self._functions: VirtualFunctions | None = None
+        self._divider: HardwareDivider | None = None
         self._group: asyncio.TaskGroup | None = None
         self._mps = ProcessMps(sources, self.publisher, clocks=services.edges, events=services.events, bus=services.bus)
 
@@ -151,15 +144,14 @@ class BothDoors:
         """Keep the ledger true from now on, and serve claims if the rules need it, by tasks of ``group``."""
         self._group = group
         await self._load_dra()
-        if self._opens_dra or self._mps.is_to_run or has_layouts(self._settings) or self._settings.virtual_functions:
+        if self._opens_dra or self._mps.is_to_run or dividing_modules(self._settings):
             await self.load_ledger()
         self._open_dra()
         self._run_mps()
         group.create_task(self._keep_books(), name="bookkeeping")
         if self._records is not None:
             group.create_task(self._follow_records(self._records), name="records of pods")
-        self._divide_gpus()
-        self._make_functions()
+        self._divide_hardware()
 
     async def load_ledger(self) -> None:
         """Return when everything is loaded that every Allocate needs."""
@@ -174,10 +166,8 @@ class BothDoors:
         if self.dra is None and claims_to_serve(settings):
             await load("ostler.agent.dra_service", "kube.reflector")
         await self._mps.load(settings)
-        if self._layouts is None and has_layouts(settings):
-            await load("ostler.agent.mig_layouts")
-        if self._functions is None and settings.virtual_functions:
-            await load("ostler.agent.virtual_functions")
+        if modules := dividing_modules(settings):
+            await load(*modules)
 
     def use(self, settings: Settings) -> None:
         """Follow other rules; the caller submits a snapshot to the publisher afterwards."""
@@ -187,8 +177,7 @@ class BothDoors:
         self._open_dra()
         self._mps.open(settings)
         self._run_mps()
-        self._divide_gpus()
-        self._make_functions()
+        self._divide_hardware()
 
     def changed_over(self) -> None:
         """Note that the kubelet follows the lists of this instance."""
@@ -352,7 +341,7 @@ class BothDoors:
             books,
             services.events,
             is_alive=services.alive,
-            partitions=PartitionMaking(self._partition_maker(), services.inventory.rescan),
+            partitions=PartitionMaking(self._hardware_divider().maker, services.inventory.rescan),
             sharing=sharing_tools(self._settings, self._sources, self._mps),
             links=services.health,
             proofs=self.proofs,
@@ -365,64 +354,30 @@ class BothDoors:
         self.publisher.submit(services.health.judged)
         self._group.create_task(self.dra.run(services.first), name="DRA door")
 
-    def _partition_maker(self) -> PartitionMaker | None:
-        """The maker that keeps the journal; None if nothing can make partitions."""
-        if self._maker is None:
-            self._maker = partition_maker(self._settings, self._sources, self._may_change_mode)
-        return self._maker
+    def _divide_hardware(self) -> None:
+        """Divide GPUs and NICs from now on as the settings ask for it, if they do."""
+        if self._divider is not None:
+            self._divider.use(self._settings)
+        if self._group is not None and dividing_modules(self._settings):
+            self._hardware_divider().run(self._group)
 
-    def _may_change_mode(self, gpu: Device) -> bool:
-        rule = rule_for(gpu, self._settings.rules)
-        return rule is None or rule.changes_mode
+    def _hardware_divider(self) -> HardwareDivider:
+        if self._divider is None:
+            # Imported here: few nodes divide hardware.
+            from ostler.agent.divider import HardwareDivider
 
-    def _divide_gpus(self) -> None:
-        """Divide GPUs by their layouts from now on, if there are any and that has not begun."""
-        if self._layouts is not None:
-            self._layouts.use(self._settings)
-        if self._group is None or self._layouts is not None or not has_layouts(self._settings):
-            return
-        # Imported here: few nodes have layouts.
-        from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
-        from ostler.agent.mig_layouts import MigLayouts
-
-        maker = self._partition_maker()
-        if not isinstance(maker, NvidiaPartitionMaker):
-            return
-        services, books = self._services, self._opened_books()
-        self._layouts = MigLayouts(
-            self._settings,
-            maker,
-            books,
-            services.inventory,
-            services.bus,
-            events=services.events,
-            clock=services.edges.clock,
-        )
-        self._group.create_task(self._layouts.run(), name="MIG layouts")
-
-    def _make_functions(self) -> None:
-        """Make the virtual functions that the configuration asks for from now on, if any and that has not begun."""
-        if self._functions is not None:
-            self._functions.use(self._settings)
-        if self._group is None or self._functions is not None or not self._settings.virtual_functions:
-            return
-        # Imported here: few nodes have virtual functions made.
-        from node.inventory.nics.function_maker import VfRecord
-        from ostler.agent.virtual_functions import VirtualFunctions
-
-        services = self._services
-        self._functions = VirtualFunctions(
-            self._settings,
-            vf_maker(self._settings),
-            self._opened_books(),
-            services.inventory,
-            services.bus,
-            record=VfRecord(self._settings.state_dir, boot_id(self._settings.roots.proc)),
-            events=services.events,
-            clock=services.edges.clock,
-        )
-        self.publisher.follow_functions(self._functions)
-        self._group.create_task(self._functions.run(), name="virtual functions")
+            services = self._services
+            self._divider = HardwareDivider(
+                self._settings,
+                self._sources,
+                self._opened_books(),
+                services.inventory,
+                self.publisher,
+                bus=services.bus,
+                events=services.events,
+                clocks=services.edges,
+            )
+        return self._divider
 
 
 def _record_book(settings: Settings) -> RecordBook | None:

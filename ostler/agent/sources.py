@@ -97,6 +97,12 @@ def has_layouts(settings: Settings) -> bool:
     return bool(settings.mig_layouts) or any(rule.layout is not None for rule in settings.rules)
 
 
+def dividing_modules(settings: Settings) -> tuple[str, ...]:
+    """The modules that divide hardware as the configuration asks for it; none if it does not."""
+    layouts = ("ostler.agent.mig_layouts",) if has_layouts(settings) else ()
+    return (*layouts, *(("ostler.agent.virtual_functions",) if settings.virtual_functions else ()))
+
+
 def partition_maker(
     settings: Settings, sources: Iterable[Source], may_change_mode: Callable[[Device], bool]
 ) -> PartitionMaker | None:
