@@ -71,9 +71,9 @@ class ClaimCommands:
         if pod not in self.pods:
             raise KeyError(pod)
         name, namespace = self._place(pod)
-        await self._node.seen()
+        await self._node.waits.seen()
         await self._told(self._end)((pod,))
-        await self._node.freed(name, namespace)
+        await self._node.waits.freed(name, namespace)
 
     async def evict(self) -> None:
         """End pods whose devices' taints say so and wait until what they had is free; raises TimeoutError."""
@@ -84,7 +84,7 @@ class ClaimCommands:
             self.pods.pop(pod, None)
             tell(f"pod {pod} is evicted: {reason}")
         for namespace, name in evicted:
-            await self._node.freed(name, namespace)
+            await self._node.waits.freed(name, namespace)
 
     def _told(
         self, command: Callable[[SandboxCluster, Sequence[str]], Awaitable[None]]

@@ -39,7 +39,7 @@ SECONDS = 15.0
 async def claim_tour(node: SandboxNode) -> AsyncIterator[TourStep]:
     """Publish, allocate beside a device plugin, fail, heal, release; both doors; shares; a pair; islands."""
     cluster = node.cluster
-    if cluster is None or await node.published() is None:
+    if cluster is None or await node.waits.published() is None:
         return
     slices = await cluster.slices(DRIVER)
     yield TourStep("slices", "It published these devices for claims", [slice_view(each) for each in slices])
@@ -74,7 +74,7 @@ async def _one(node: SandboxNode, cluster: SandboxCluster, kind: str) -> AsyncIt
         if pod.running and node.hardware is not None:
             async for step in _failure(node, cluster, node.hardware, pod):
                 yield step
-        await node.seen()
+        await node.waits.seen()
         await _end(node, cluster, "claim-1")
         left = sorted(path.name for path in node.cdi.glob(f"{DRIVER}-claim_*"))
         claims = [claim["metadata"]["name"] for claim in await cluster.claims()]
@@ -94,7 +94,7 @@ async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> 
         await cluster.run(samples.pod("both-1", name))
         taints = await _until(lambda: _other_door(cluster), bool)
         await _until(lambda: _allocatable(node, resource), lambda count: count < before[resource])
-        await node.noticed(pod.pod)
+        await node.waits.noticed(pod.pod)
         told = await node.agent.command("holds")
         yield TourStep(
             "holds",
@@ -128,7 +128,7 @@ async def _shares(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> To
     async with _template(cluster, samples.template("tour-share", choosing=choosing)) as template:
         pods = [await node.give(resource, 1) for _ in range(2)]
         await cluster.run(samples.pod("share-1", template))
-        await node.seen()
+        await node.waits.seen()
         told = (await node.agent.command("holds")).splitlines()
         for each in pods:
             await node.over(each.pod)
@@ -292,7 +292,7 @@ async def _end(node: SandboxNode, cluster: SandboxCluster, *pods: str) -> None:
     for pod in pods:
         await cluster.end(pod)
     for pod in pods:
-        await node.freed(pod)
+        await node.waits.freed(pod)
 
 
 @asynccontextmanager

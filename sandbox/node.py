@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +24,6 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.apiserver.server import ApiServer
 from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
-from sandbox.cluster.controllers import allocation
 from sandbox.cluster.explaining import explained, fitted, pools_told
 from sandbox.configuration import with_runtime
 from sandbox.hardware import RecordedHardware
@@ -34,22 +33,14 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins
 from sandbox.nri import NriRuntime
-from sandbox.process import AgentProcess, OstlerProcess, unsettled
+from sandbox.process import AgentProcess, OstlerProcess
 from sandbox.temporary import SHORT, abandoned, locked
+from sandbox.waits import NodeWaits
 
 _PREFIX, _OWNER = "ostler-", ".ostler-node"
 """Of a node's folder, and the file in it that is locked while the node with its network namespaces lives."""
 NODE_NAME = "sandbox"
 """Of the Node object, unless the agent is given another name."""
-
-_BY_HOLDS = tuple(f"ostler.dev/{cause}" for cause in ("other-door", "overlap", "draining", "holds-unknown", "moving"))
-"""Keys of the taints that holds cause."""
-
-REGISTRATION_TIMEOUT = 40.0
-"""Seconds until every resource must be registered: the kubelet looks every second, Register is tried after five.
-
-The first scan of 1,000 devices has taken 19 on two cores that had eight other nodes in boxes to run.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +131,8 @@ class SandboxNode:
             arguments = ("--config", str(self.root / "ostler.yaml"), *arguments)
         start = self._start_boxed if self.network is not None else None
         self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log, start=start)
+        self.waits = NodeWaits(self.agent, self.kubelet, self.cluster)
+        """Waits until all have seen what the agent has changed."""
         self._node_name = name
         self._pods = itertools.count(1)
         self._uids: dict[str, str] = {}
@@ -216,6 +209,11 @@ class SandboxNode:
         if kind is None or issubclass(kind, _ENDED):
             shutil.rmtree(self.root, ignore_errors=True)
 
+    def follow(self, agent: AgentProcess) -> None:
+        """Have this agent, which runs or is about to, be the node's from now on; the former one has ended."""
+        self.agent = agent
+        self.waits = NodeWaits(agent, self.kubelet, self.cluster)
+
     async def restart_agent(self, number: signal.Signals = signal.SIGKILL) -> None:
         """End the agent by a signal and start it again."""
         await self.agent.stop(number)
@@ -227,55 +225,8 @@ class SandboxNode:
         await self.agent.command("reload")
 
     async def registered(self) -> agent_pb2.GetStatusResponse:
-        """Wait until the agent is ready and the kubelet has its lists; the agent's status then.
-
-        Raises TimeoutError with the reasons.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + REGISTRATION_TIMEOUT
-        status = await self.agent.status()
-        while not status.ready:
-            if loop.time() > deadline:
-                raise TimeoutError("; ".join(status.reasons))
-            await asyncio.sleep(0.05)
-            status = await self.agent.status()
-        for resource in status.resources:
-            await self.kubelet.wait_for(resource.name, healthy=resource.healthy, within=REGISTRATION_TIMEOUT)
-        await self.published(deadline)
-        return status
-
-    async def published(self, deadline: float | None = None) -> agent_pb2.ListSlicesResponse | None:
-        """Wait until the API server has what the agent offers now through DRA; None if that is nothing.
-
-        ``deadline``: by the loop's clock. Raises TimeoutError with what is missing.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + REGISTRATION_TIMEOUT if deadline is None else deadline
-        newest = (await self.agent.status()).snapshot_generation
-        while True:
-            slices = await self.agent.slices()
-            missing = "" if slices is None else unsettled(slices, newest) or await self._behind()
-            if slices is None or not missing:
-                return slices
-            if loop.time() > deadline:
-                raise TimeoutError(missing)
-            await asyncio.sleep(0.05)
-
-    async def _behind(self) -> str:
-        """Which devices' taints at the API server are not those of what the agent knows to be held; empty for none."""
-        assert self.cluster is not None
-        held = {
-            device.device
-            for device in (await self.agent.holds()).devices
-            if any(withheld.door == "dra" for withheld in device.withheld)
-        }
-        published = {
-            device["name"]: any(taint["key"] in _BY_HOLDS for taint in device.get("taints", ()))
-            for each in await self.cluster.slices()
-            for device in each["spec"].get("devices") or ()
-        }
-        behind = [name for name, tainted in published.items() if tainted != (name in held)]
-        return f"taints are not written yet: {', '.join(behind)}" if behind else ""
+        """See ``NodeWaits.registered``."""
+        return await self.waits.registered()
 
     async def give(self, resource: str, count: int) -> PodResult:
         """Admit a pod with one container that asks for ``count`` of ``resource``."""
@@ -319,62 +270,9 @@ class SandboxNode:
             # With one door the kubelet decides, and it may give the devices out again at once.
             self.end(pod)
             return
-        await self.noticed(pod)
+        await self.waits.noticed(pod)
         self.end(pod)
-        await self.freed(pod)
-
-    async def noticed(self, pod: str) -> None:
-        """Wait until the kubelet lists for that pod what it has of the plugin door; raises TimeoutError."""
-        # Not until nothing is unseen: the latest grants may not be reported yet.
-        await self._until(
-            lambda devices: any(
-                hold.state == "listed" and f"default/{pod}" in hold.holder.split(", ")
-                for device in devices
-                for hold in device.holds
-            ),
-            f"pod {pod} is not seen at the kubelet yet",
-        )
-
-    async def seen(self) -> None:
-        """Wait until the agent has seen at the kubelet all that it has given out; raises TimeoutError.
-
-        What it has not seen stays held for some seconds after its pod has ended.
-        """
-        await self._until(
-            lambda devices: not any(hold.state == "allocated" for device in devices for hold in device.holds),
-            "what was given out is not seen at the kubelet yet",
-        )
-
-    async def freed(self, pod: str, namespace: str = "default") -> None:
-        """Wait until what that pod had, and what claims without an allocation had, is offered again.
-
-        Raises TimeoutError.
-        """
-        own = f"{namespace}/{pod}"
-        claims = await self.cluster.claims() if self.cluster is not None else ()
-        allocated = {"{namespace}/{name}".format_map(claim["metadata"]) for claim in claims if allocation(claim)}
-
-        def has(device: agent_pb2.DeviceHolds) -> bool:
-            return any(
-                hold.state == "draining" or hold.holder == own or (hold.door == "dra" and hold.holder not in allocated)
-                for hold in device.holds
-            )
-
-        await self._until(
-            lambda devices: not any(map(has, devices)), f"what pod {pod} had is still held though it has ended"
-        )
-        await self.registered()
-
-    async def _until(self, right: Callable[[Sequence[agent_pb2.DeviceHolds]], bool], problem: str) -> None:
-        """With one door there is nothing to wait for: the agent rarely reads the kubelet's allocations."""
-        if await self.agent.slices() is None:
-            return
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + REGISTRATION_TIMEOUT
-        while not right((await self.agent.holds()).devices):
-            if loop.time() > deadline:
-                raise TimeoutError(problem)
-            await asyncio.sleep(0.05)
+        await self.waits.freed(pod)
 
     async def devices(self) -> list[dict[str, object]]:
         """Every device as plain data; ``published``: how its slice has it, for one that is offered through DRA."""

@@ -222,7 +222,7 @@ class Prompt:
             held = (f"{asked[resource]} {resource}: {', '.join(ids)}" for resource, ids in given.devices.items())
             self._pods[given.pod] = "; ".join(held)
             # The next command must see the effect on the other door.
-            await self._node.noticed(given.pod)
+            await self._node.waits.noticed(given.pod)
             await self._node.registered()
         sys.stdout.write(indented(described(given)))
 

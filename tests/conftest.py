@@ -20,7 +20,7 @@ import pytest
 
 from node.inventory.recordings import source
 from ostler.cli import progress
-from sandbox import node, process
+from sandbox import process, waits
 from tests.making import forked_workers, recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
@@ -110,7 +110,7 @@ def forked_ostler() -> Iterator[None]:
 def patient_boxes() -> Iterator[None]:
     """Agents in boxes get time: on a machine that others use, too, they may be slow at whatever they do."""
     with pytest.MonkeyPatch.context() as patch:
-        for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (node, "REGISTRATION_TIMEOUT")):
+        for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (waits, "REGISTRATION_TIMEOUT")):
             patch.setattr(module, name, 120.0)
         yield
 

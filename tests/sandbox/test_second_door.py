@@ -44,7 +44,7 @@ async def test_what_one_door_has_given_the_other_does_not_give(box: SandboxNode)
     assert box.kubelet.allocatable()["nvidia.com/gpu"] == 8
     await cluster.apply([samples.template("five", 5), samples.template("one")])
     given = await box.give("nvidia.com/gpu", 3)
-    await box.published()
+    await box.waits.published()
     assert (await cluster.run(samples.pod("p", "five"))).running
     late = await cluster.run(samples.pod("q", "one"))
     assert late.phase == "Pending"
@@ -113,6 +113,6 @@ async def test_what_is_not_published_is_told(box: SandboxNode) -> None:
     box.hardware.fail(7)
     await box.agent.rescan()
     with pytest.raises(TimeoutError, match="pool sandbox: "):
-        await box.published(asyncio.get_running_loop().time() + 0.5)
+        await box.waits.published(asyncio.get_running_loop().time() + 0.5)
     box.server.up()
-    await box.published()
+    await box.waits.published()

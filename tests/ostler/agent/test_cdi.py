@@ -144,7 +144,7 @@ async def test_agent_restarted_without_cdi_sweeps_its_spec_and_nothing_else() ->
         theirs.write_text("cdiVersion: 0.5.0\n")
         await box.agent.stop()
         assert set(specs(box)) == {GPU_FILE}
-        box.agent = AgentProcess(box._flags(), log=box.log)
+        box.follow(AgentProcess(box._flags(), log=box.log))
         await box.agent.start()
         await box.registered()
 

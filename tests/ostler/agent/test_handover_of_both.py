@@ -77,9 +77,9 @@ async def test_a_device_that_the_old_agent_gives_to_a_pod_is_never_prepared_by_t
             outcome = await asyncio.wait_for(pod, 120)
             await standby.answered()
             assert await ended == 0
-            box.agent = standby
+            box.follow(standby)
             assert given.admission.admitted is not (has_claim or outcome.running), outcome.message
-            await box.seen()
+            await box.waits.seen()
             doors = await held(standby)
             assert sorted(doors) == sorted(box.stored())
             assert all(len(each) == 1 for each in doors.values())

@@ -69,7 +69,7 @@ async def test_pods_fill_all_replicas_of_a_killed_agent_and_none_is_given_twice(
 
         over, pods = pods[:3], pods[3:]
         for pod in over:
-            await box.noticed(pod.pod)
+            await box.waits.noticed(pod.pod)
             box.end(pod.pod)
         await box.restart_agent()
         await box.registered()

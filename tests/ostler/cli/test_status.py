@@ -120,7 +120,7 @@ async def test_tainted_and_withheld_devices_have_their_reason_among_the_slices()
         }
         box.hardware.fail(box.hardware.find(published[0]))
         await box.agent.rescan()
-        answer = await box.published()
+        answer = await box.waits.published()
         assert answer is not None
         (tainted,) = [device for device in answer.pools[0].devices if device.taints]
         assert tainted.name == published[0]

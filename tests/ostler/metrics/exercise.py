@@ -82,7 +82,7 @@ async def dra_door() -> str:
         box.api.faults.clear()
         box.hardware.fail(7)
         await box.agent.rescan()
-        await box.published()
+        await box.waits.published()
 
         async def watched() -> str:
             text = await scrape(box)
