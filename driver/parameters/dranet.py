@@ -5,7 +5,7 @@ means the same in ostler is served. Refused is what ostler does not do (DHCP, VR
 leaves to the node, because an interface keeps it while it moves (sizes of segments, private flags), and what DRANET
 does in another way: it adds routes and rules to those of the node, which ostler keeps only if nothing else is said.
 
-A claim's author may set what ``driver.parameters.interface_fields`` lets a claim set in ostler's own form.
+A claim's author may set what ``driver.parameters.interface_values`` lets a claim set in ostler's own form.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from driver.parameters.errors import shown
-from driver.parameters.fields import Refusal, object_of, truth_of
 from driver.parameters.interface import InterfaceParameters, hardware_address, keeps_ebpf
-from driver.parameters.interface_fields import (
+from driver.parameters.interface_values import (
     SYSCTLS,
     address_of,
     entries_of,
@@ -28,6 +27,7 @@ from driver.parameters.interface_fields import (
     sysctl_of,
 )
 from driver.parameters.peer_form import PeerFields, PeerParameters, object_at_path
+from driver.parameters.values import Refusal, object_of, truth_of
 from kube.bodies import Json
 from node.interfaces.model import Neighbor, Route, RoutingRule
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.errors import ParameterError, UnservedParameter
-from driver.parameters.fields import Refusal, number_of, object_of, truth_of
-from driver.parameters.interface_fields import (
+from driver.parameters.interface_values import (
     CLASS_ONLY,
     address_of,
     check_local,
@@ -29,6 +28,7 @@ from driver.parameters.interface_fields import (
     rule_of,
     sysctls_of,
 )
+from driver.parameters.values import Refusal, number_of, object_of, truth_of
 from kube.bodies import Json
 from node.interfaces.model import Neighbor, Route, RoutingRule, VfSettings
 from node.values import Value, value

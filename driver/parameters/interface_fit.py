@@ -14,7 +14,7 @@ from driver.claims.model import AllocatedDevice
 from driver.devices.view import DoorView, DraDevice
 from driver.parameters.errors import ParameterError, shown
 from driver.parameters.interface import MAPPINGS, InterfaceParameters
-from driver.parameters.interface_fields import LEAST_MTU_IPV6, is_ipv6, is_reserved
+from driver.parameters.interface_values import LEAST_MTU_IPV6, is_ipv6, is_reserved
 from node.interfaces.model import InterfaceSettings, VfSettings
 from node.values import Value, replace, value
 

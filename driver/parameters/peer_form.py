@@ -11,7 +11,7 @@ from typing import Any
 from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.errors import UnservedParameter, missing_or, shown, shown_key
 from driver.parameters.interface import InterfaceParameters
-from driver.parameters.interface_fields import CLASS_ONLY
+from driver.parameters.interface_values import CLASS_ONLY
 from driver.parameters.sharing import SharingParameters
 from kube.bodies import Json, JsonObject
 from node.sharing import SharingStrategy

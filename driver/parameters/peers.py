@@ -22,7 +22,7 @@ from driver.parameters.decoding import doubled_keys
 from driver.parameters.dranet import dranet_interface
 from driver.parameters.errors import missing_or, shown, shown_key, shown_path
 from driver.parameters.interface import InterfaceParameters
-from driver.parameters.interface_fields import name_of
+from driver.parameters.interface_values import name_of
 from driver.parameters.peer_form import PeerFields, PeerParameters, anything, object_at_path
 from driver.parameters.sharing import (
     SharingParameters,

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from driver.claims.model import AllocatedConfig, ClaimError
 from driver.parameters.errors import ParameterError, UnservedParameter, missing_or, shown, shown_key
-from driver.parameters.fields import Refusal, truth_of
+from driver.parameters.values import Refusal, truth_of
 from kube.bodies import Json
 from node.inventory.model import DeviceKind
 from node.inventory.nvidia.time_slices import TimeSlice

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ostler.cli.subcommands import add_subcommands, run_subcommand
+from ostler.cli.commands import add_subcommands, run_subcommand
 
 SUBCOMMANDS: dict[str, str] = {
     "discover": "write the configuration of the cells that the cluster's GPUs form",

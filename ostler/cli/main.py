@@ -18,7 +18,7 @@ from ostler.cli.imports import left_out, load_library_ahead
 if TYPE_CHECKING:
     import argparse
 
-    from ostler.cli.command_line import Command
+    from ostler.cli.commands import Command
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +60,7 @@ def _run_with_settings(words: Sequence[str]) -> tuple[Command, argparse.Namespac
 
 def _parsed(chosen: str | None, words: Sequence[str]) -> tuple[Command, argparse.Namespace]:
     """The command of a line and its arguments, by argparse; it ends the process for help and for mistakes."""
-    from ostler.cli.command_line import COMMANDS, command_line, command_named
+    from ostler.cli.commands import COMMANDS, command_line, command_named
 
     arguments = command_line(chosen if chosen in COMMANDS else None).parse_args(words)
     return command_named(arguments.command), arguments

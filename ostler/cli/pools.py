@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from ostler.cli.subcommands import add_subcommands, run_subcommand
+from ostler.cli.commands import add_subcommands, run_subcommand
 
 SUBCOMMANDS: dict[str, str] = {
     "convert": "print documents of pools as objects of resource.k8s.io/v1, and what is lost",

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from node.inventory.vendors import VENDORS
-from ostler.cli.command_line import COMMANDS
+from ostler.cli.commands import COMMANDS
 from tests.docs.markdown import ROOT, text_of
 
 CHANGES = (

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from ostler.cli.command_line import COMMANDS, command_line
+from ostler.cli.commands import COMMANDS, command_line
 from protos.agent.v1alpha1 import agent_pb2
 from protos.deviceplugin.v1beta1 import api_pb2
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2

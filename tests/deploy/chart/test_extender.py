@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ostler.cli.command_line import command_line
+from ostler.cli.commands import command_line
 from scheduling.cells.configuration import read_configuration
 from tests.deploy.chart.rendering import Document, Values, refusal, render
 

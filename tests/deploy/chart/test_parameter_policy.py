@@ -12,7 +12,7 @@ from driver.claims.model import AllocatedConfig, ConfigSource
 from driver.parameters.decoding import API_VERSION, CLASS_ONLY, FIELDS, KINDS, NicConfig, decode
 from driver.parameters.errors import ParameterError
 from driver.parameters.interface import FIELDS as INTERFACE_FIELDS
-from driver.parameters.interface_fields import FEATURES, OF_NODES, SHORT_NAMES, SYSCTLS
+from driver.parameters.interface_values import FEATURES, OF_NODES, SHORT_NAMES, SYSCTLS
 from tests.deploy.chart.rendering import Document, Values, refusal, render
 from tests.driver.parameters.test_interface import BEYOND
 from tests.driver.parameters.test_interface_mistakes import MISTAKES

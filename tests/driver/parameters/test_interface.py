@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from driver.claims.model import ConfigSource
 from driver.parameters.errors import ParameterError
 from driver.parameters.interface import PATHS, InterfaceParameters
-from driver.parameters.interface_fields import FEATURES
+from driver.parameters.interface_values import FEATURES
 from kube.bodies import Json
 from node.interfaces.features import SHORT_NAMES
 from node.interfaces.model import Neighbor, Route, RoutingRule, VfSettings

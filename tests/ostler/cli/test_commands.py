@@ -14,7 +14,7 @@ import yaml
 
 from node.inventory.recordings.document import load
 from ostler import __version__
-from ostler.cli.command_line import COMMANDS
+from ostler.cli.commands import COMMANDS
 from ostler.cli.main import main
 from sandbox.nodes import path
 

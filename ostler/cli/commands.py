@@ -1,6 +1,7 @@
 """The command line: every command with its summary, and the parser of the chosen one.
 
-A command's own module is loaded for its options, and no other command's.
+A command's own module is loaded for its options, and no other command's. Subcommands have modules of their own:
+``ostler.cli.pools_view`` for ``ostler pools view``.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import contextlib
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from ostler import __version__
@@ -125,3 +126,23 @@ def command_named(name: str) -> Command:
         module = importlib.import_module(f"ostler.cli.{_MODULES.get(name, name)}")
     command: Command = getattr(module, name) if name in _MODULES else module
     return command
+
+
+def add_subcommands(parser: argparse.ArgumentParser, command: str, summaries: Mapping[str, str]) -> None:
+    """Describe the subcommands; each module is loaded, since argparse parses all of the line at once."""
+    commands = parser.add_subparsers(title="subcommands", metavar="SUBCOMMAND", dest="subcommand", required=True)
+    for name, summary in summaries.items():
+        inner = commands.add_parser(
+            name, help=summary, description=summary, formatter_class=argparse.RawDescriptionHelpFormatter
+        )
+        _subcommand(command, name).add_arguments(inner)
+
+
+def run_subcommand(command: str, arguments: argparse.Namespace) -> int:
+    """Run the subcommand of the command line."""
+    return _subcommand(command, arguments.subcommand).run(arguments)
+
+
+def _subcommand(command: str, name: str) -> Command:
+    module: Command = importlib.import_module(f"ostler.cli.{command}_{name}")
+    return module

@@ -17,7 +17,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6
 from typing import TypeVar
 
 from driver.parameters.errors import shown, shown_key
-from driver.parameters.fields import Refusal, list_of, number_of, object_of, text_of, truth_of, unknown_field
+from driver.parameters.values import Refusal, list_of, number_of, object_of, text_of, truth_of, unknown_field
 from kube.bodies import Json, JsonObject
 from node.interfaces.model import Neighbor, Route, RoutingRule
 from node.values import Value, value
