@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-# Before gRPC is loaded: that a measured process ends its connections is no news.
+# Set before gRPC is loaded, which would log each connection that a measured process ends.
 os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
 
 from bench.command import main

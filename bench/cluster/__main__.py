@@ -14,7 +14,7 @@ from tests.cluster.__main__ import FAULTS
 
 
 def main() -> int:
-    quick = "few pods: says that it works, not how quick it is"
+    quick = "few pods: shows that it works, not how fast it is"
     arguments = parser(Benchmark.CLUSTER, "Measure pods' starts on a real cluster.", quick).parse_args()
     began = time.monotonic()
     try:

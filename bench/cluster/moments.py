@@ -25,7 +25,7 @@ class Moment(Enum):
     BOUND = "the pod is bound"
     SEEN = "the kubelet sees the pod"
     ADMITTING = "the kubelet asks the device plugin"
-    SYNCED = "the kubelet begins with the pod"
+    SYNCED = "the kubelet starts to sync the pod"
     KUBELET_READ = "the kubelet has read the claim"
     PREPARING = "the kubelet calls NodePrepareResources"
     READ_BEGUN = "the API server gets the driver's GET of the claim"
@@ -40,12 +40,12 @@ class Moment(Enum):
     SANDBOX = "containerd begins the sandbox"
     SANDBOX_MADE = "the sandbox runs"
     CREATING = "containerd begins the container"
-    INJECTED = "containerd turns to its CDI devices"
+    INJECTED = "containerd injects the CDI devices"
     CREATED = "the container is created"
     STARTING = "containerd starts the container"
     RUNS = "the container runs"
     REPORTED = "the kubelet reports the pod running"
-    RUNNING = "the API server says so"
+    RUNNING = "the API server shows the pod running"
 
 
 _STEPS = {each.name: each for each in Moment}

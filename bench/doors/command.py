@@ -26,7 +26,7 @@ PARTS = (STORM, CHAOS, NAME, ALONE, CONFLICTS)
 
 def main() -> int:
     """Run it; 1 when something did not work, or a device was given twice."""
-    quick = "few: says that it works, not how quick it is"
+    quick = "few: shows that it works, not how fast it is"
     options = parser(Benchmark.DOORS, "Pods and claims that want the same devices.", quick)
     options.add_argument("parts", nargs="*", metavar="PART", help=f"some of {', '.join(PARTS)} (default: all)")
     options.add_argument("--pods", type=int, help=f"Jobs in each storm (default: {JOBS}); fewer are a short run")

@@ -20,7 +20,7 @@ from tests.cluster.__main__ import FAULTS
 
 def main() -> int:
     """Run it; 1 when something did not work."""
-    quick = "fewer claims: says that it works, not how quick it is"
+    quick = "fewer claims: shows that it works, not how fast it is"
     arguments = parser(Benchmark.DRA, "Measure the DRA door against a real API server.", quick).parse_args()
     effort = QUICK if arguments.quick else FULL
 

@@ -28,7 +28,7 @@ FAULTS = (
 
 def main() -> int:
     """Run it; 1 when something did not work."""
-    quick = "fewer devices: says that it works, not how quick it is"
+    quick = "fewer devices: shows that it works, not how fast it is"
     arguments = parser(Benchmark.HEALTH, "Measure how quickly a sick device is known.", quick).parse_args()
     if not has_compiler(Benchmark.HEALTH):
         return 1

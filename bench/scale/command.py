@@ -27,7 +27,7 @@ ASKED = Path(__file__).parents[2] / "build" / "scale-requests.json"
 
 def main() -> int:
     """Run it; 1 when something did not work."""
-    quick = f"{QUICK} nodes: says that it works, not what many agents do"
+    quick = f"{QUICK} nodes: shows that it works, not what many agents do"
     options = parser(Benchmark.SCALE, "Measure what many agents ask of a real API server.", quick)
     options.add_argument("--nodes", type=int, help=f"agents (default: {FULL}); fewer are a short run")
     options.add_argument("--processes", type=int, help=f"processes of agents (default: one for {PER_PROCESS} agents)")

@@ -23,7 +23,7 @@ FAULTS = (NothingCame, ProcessFailed, DriverCallFailed, ValueError, OSError, grp
 def main() -> int:
     """Run it; 1 when something did not work."""
     description = "Measure shares and partitions beside whole GPUs, on a recorded node behind NVML."
-    quick = "fewer calls: says that it works, not how quick it is"
+    quick = "fewer calls: shows that it works, not how fast it is"
     arguments = parser(Benchmark.SHARING, description, quick).parse_args()
     if not has_compiler(Benchmark.SHARING):
         return 1

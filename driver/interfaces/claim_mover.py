@@ -91,7 +91,7 @@ class ClaimMover:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def warm(self) -> None:
-        """Have the first move prepared, once; its errors are met again by the move."""
+        """Prepare the first move, once. If that fails, the move itself reports why."""
         if not self._is_warm:
             self._is_warm = True
             with suppress(RuntimeError):  # The agent is stopping.
@@ -129,7 +129,7 @@ class ClaimMover:
     async def _await_lost(self, record: ClaimRecord) -> None:
         """Restore lost interfaces of the claim that are back; raises MoveFailed if one is not.
 
-        What such an interface has now, its last pod gave it.
+        Such an interface still has the settings that its last pod gave it.
         """
         devices = [each.device for each in interfaces_of(record) if each.device in self.lost]
         if devices:

@@ -135,7 +135,7 @@ class LostInterfaces:
                     await self._look_for(device, self._lost[device])
 
     def problem(self, device: str) -> str:
-        """Why the device's interface is not to be had; empty if it is not lost."""
+        """Why nobody can have the device's interface; empty if it is not lost."""
         lost = self._lost.get(device)
         if lost is None:
             return ""
@@ -161,7 +161,7 @@ class LostInterfaces:
         except (InterfaceError, FileError, OSError) as error:
             if self._problems.get(device) != str(error):
                 self._problems[device] = str(error)
-                self.tell("InterfaceNotReturned", f"a lost interface cannot be restored, and is tried again: {error}")
+                self.tell("InterfaceNotReturned", f"ostler cannot restore a lost interface, and tries again: {error}")
             return
         if not back and not gone:
             self._problems.pop(device, None)

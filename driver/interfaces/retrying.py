@@ -55,8 +55,8 @@ class RetriedMoves:
     async def release(self, claim: ClaimReference) -> None:
         """Take back what is still out for a claim that is released; raises Unavailable if that fails.
 
-        An interface that nobody has after a while counts as lost, and keeps no claim from being released; its device is
-        held on.
+        An interface that nobody has after a while counts as lost. It does not keep the claim from being released, but
+        its device stays held.
         """
         async with self.locks.of(claim.uid):
             self.due.pop(claim.uid, None)
@@ -152,11 +152,11 @@ class RetriedMoves:
                 self.settled(uid)
 
     def expect_in(self, uid: str, sandbox: Sandbox) -> None:
-        """Note that the claim's interfaces belong into this sandbox, which lives already."""
+        """Note that the claim's interfaces belong in this sandbox, which runs already."""
         self.due[uid] = sandbox
 
     def again(self, uid: str, sandbox: Sandbox | None) -> None:
-        """Have it tried again soon: into this sandbox, or back to the node for None."""
+        """Try again soon: into this sandbox, or back to the node for None."""
         self.due[uid] = sandbox
         self._woken.set()
 

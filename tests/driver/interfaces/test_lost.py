@@ -232,7 +232,7 @@ async def test_one_that_is_back_but_cannot_be_restored_is_tried_again(place: Int
         place.interfaces.on_inventory_changed()
         await eventually(lambda: place.node.events.of("InterfaceNotReturned"))
         assert place.node.events.of("InterfaceNotReturned") == [
-            "a lost interface cannot be restored, and is tried again: interface eth1: busy"
+            "ostler cannot restore a lost interface, and tries again: interface eth1: busy"
         ]
         assert place.interfaces.places()[NIC1].problem == "it is lost; interface eth1: busy"
         place.mover.faults.clear()

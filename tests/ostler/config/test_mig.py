@@ -1,4 +1,4 @@
-"""The key ``mig`` and files of mig-parted become layouts, and what cannot be meant is refused with its line."""
+"""The key ``mig`` and files of mig-parted become layouts, and mistakes are refused with their line."""
 
 from __future__ import annotations
 
