@@ -129,7 +129,7 @@ class AgentServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Rescan(self, request, context):
-        """Scans now and answers when that scan is published; drivers are asked how their devices are meanwhile.
+        """Scans now, asks drivers for the health of their devices meanwhile, and answers when that scan is published.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,16 +143,16 @@ class AgentServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetTopology(self, request, context):
-        """Where the devices are and how far apart.
+        """Where the devices are, and how far apart they are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Quiesce(self, request, context):
-        """Lets go of NVML and all device files, so that the driver can be replaced; devices are shown unhealthy meanwhile.
-        Answers when everything is closed; INTERNAL where that cannot be, and nothing new is begun with the driver all the
-        same. Outlives a restart of the agent, but not one of the node.
+        """Closes NVML and all device files, so that the driver can be replaced; devices are shown unhealthy meanwhile.
+        Answers when everything is closed. INTERNAL if something cannot be closed; even then ostler starts nothing new with
+        the driver. It stays in force when the agent restarts, but not when the node does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -166,62 +166,63 @@ class AgentServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListSlices(self, request, context):
-        """What is published for the scheduler through DRA, and what would be. FAILED_PRECONDITION where no resource has the
-        door dra or both.
+        """What ostler publishes for the scheduler through DRA, and what it wants to publish. FAILED_PRECONDITION if no
+        resource has the door dra or both.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListClaims(self, request, context):
-        """Resource claims that hold devices of this node or were refused them lately. FAILED_PRECONDITION where no resource
-        has the door dra or both.
+        """Resource claims that hold devices of this node or were refused them lately. FAILED_PRECONDITION if no resource has
+        the door dra or both.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHolds(self, request, context):
-        """Who has which device through which door, and what is withheld from which door and why. ABORTED, as all that follow,
-        while this process does not serve the kubelet.
+        """Who has which device through which door, and what is withheld from which door and why. ABORTED while this process
+        does not serve the kubelet; the same holds for all calls below.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseHold(self, request, context):
-        """Gives a draining device back although a process may be left on it. NOT_FOUND for an unknown device, ABORTED for one
-        that is not draining.
+        """Frees a device whose pod or claim has ended, although a process may still use it. NOT_FOUND for an unknown device,
+        ABORTED for one that is not waiting to be freed (state draining).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListHealth(self, request, context):
-        """How every device is, and which brakes are on.
+        """The health of every device, and the eviction limits (brakes) that are in force.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetHealth(self, request, context):
-        """A person's word on a device, which outranks what is measured. NOT_FOUND for an unknown device, INVALID_ARGUMENT for
-        what cannot be meant.
+        """Sets a device's health by hand, which outranks what is measured. NOT_FOUND for an unknown device, INVALID_ARGUMENT
+        for an override that is not valid.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ClearHealth(self, request, context):
-        """Takes a person's word back, and forgets what only a person could end. NOT_FOUND for an unknown device, ABORTED where
-        there is nothing to clear.
+        """Clears such an override, and the troubles that end only by hand. NOT_FOUND for an unknown device, ABORTED if there
+        is nothing to clear.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseBrake(self, request, context):
-        """Lets go of the brake of a kind of device: its sick devices may evict again. ABORTED where it is not on.
+        """Ends the eviction limit (brake) of a kind of device: pods may be evicted from its failed devices again. ABORTED if
+        it is not in force.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
