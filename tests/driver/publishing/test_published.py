@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
 
-from driver.devices.view import DoorView
+from driver.devices.view import DoorView, DraDevice
 from driver.names import Peer
 from driver.publishing.publisher import SlicePublisher, controller_maker
+from node.inventory.model import DeviceKind
+from node.offer import Cause
+from node.rules import Doors, Rule
 from node.values import replace
 from sandbox.apiserver.server import GATES_OFF, ApiServer
 from scheduling.api.validation.shapes import Gates
 from tests.driver.devices.recorded import NODES, view
-from tests.driver.publishing.many import migs, tainted
+from tests.making.devices import mig
 from tests.making.events import RecordedEvents
 from tests.making.resource_api import api_of
 from tests.waiting import until
 
 Json = dict[str, Any]
 NODE: Json = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}}
+RULE = Rule("nvidia.com/mig", door=Doors.DRA)
+
+
+@cache
+def migs(count: int) -> DoorView:
+    """So many healthy MIG devices of one GPU, more than any slice holds."""
+    devices = (replace(mig(0), name=f"mig-{number:04}", uuid=f"MIG-{number}", nodes=()) for number in range(count))
+    assert mig(0).kind is DeviceKind.MIG
+    return DoorView(tuple(DraDevice(device, RULE, healthy=True) for device in devices), generation=1)
+
+
+def tainted(view: DoorView, number: int) -> DoorView:
+    """The same, with one device that may not be given out."""
+    ill = replace(view.devices[number], healthy=False, reason="Xid 79", cause=Cause.HEALTH)
+    return replace(view, devices=(*view.devices[:number], ill, *view.devices[number + 1 :]))
 
 
 @pytest.fixture
