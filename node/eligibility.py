@@ -1,4 +1,4 @@
-"""What a door shows of each device, and why: the one place that decides it.
+"""Decides the offer: what a door shows of each device, and why. Nothing else decides that.
 
 A pure function of snapshot, rules, context and door. Every device of the snapshot appears exactly once in the result:
 offered (healthy or unhealthy) under one resource, or withheld, each time with its reason in one sentence. An offered

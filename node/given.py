@@ -1,4 +1,4 @@
-"""Files that people name, in a configuration or on a command line: read and written without ever waiting for nobody.
+"""Files that people name, in a configuration or on a command line: reading and writing them never hangs.
 
 Such a file may be a link, and what the link leads to is meant. It may also be a descriptor that this process was
 started with: ``/dev/stdin``, or ``/dev/fd/63``, as the shell writes ``<(command)``; a person who names one means that

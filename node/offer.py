@@ -1,6 +1,6 @@
-"""What a door shows of each device, with the reason in one sentence and its cause in one word.
+"""The values of an offer: what a door shows of each device, with a reason in one sentence and a cause in one word.
 
-``node.eligibility`` decides it.
+``node.eligibility`` decides the offer.
 """
 
 from __future__ import annotations

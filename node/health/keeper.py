@@ -23,8 +23,8 @@ from node.health.memory import SavedHealth, to_data
 from node.health.policy import Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Action, HealthState
-from node.health.telling import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
 from node.health.tracker import HealthTracker, Judgement
+from node.health.wording import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
 from node.health.xids import is_known
 from node.inventory.model import Device, DeviceKind, Snapshot, SnapshotJudged
 from node.metrics import Counter

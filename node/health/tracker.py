@@ -20,8 +20,8 @@ from node.health.findings import SCAN, Findings
 from node.health.policy import NARROW, Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Health, HealthState
-from node.health.telling import HealthChange
 from node.health.track import end_by_reset, mark_of, note_resets
+from node.health.wording import HealthChange
 from node.inventory.model import AttributeValue, Device, DeviceKind, Snapshot, is_gone, sorted_attributes
 from node.ledger.holds import wholes_of
 from node.values import Value, replace, value

@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from node.events import EventBus, EventSink, EventType
-from node.health.telling import named
+from node.health.wording import named
 from node.inventory.live.passing import in_passing
 from node.inventory.model import Device
 from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending

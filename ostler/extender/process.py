@@ -38,13 +38,13 @@ from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.mending import RecordMender
 from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
+from ostler.extender.record_writing import StatusRecordWriter
 from ostler.extender.server import ExtenderServer, is_local
 from ostler.extender.states import MakeCells
 from ostler.extender.tls import TlsContexts, TlsFiles
 from ostler.extender.tracking import CellTracker
 from ostler.extender.watching import ClusterWatch
 from ostler.extender.wire import PodIdentity
-from ostler.extender.writing import StatusRecordWriter
 from scheduling.cells.configuration import CellsConfigurationError, ExtenderSettings, read_configuration
 from scheduling.cells.decision import CellsUserError
 

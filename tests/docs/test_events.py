@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 from driver.node_watch.node_doors import HELD_BACK, INVALID
-from node.health.telling import REASONS
+from node.health.wording import REASONS
 from ostler.agent.node_events import NOT_OURS
 from tests.docs.markdown import ROOT, text_of
 

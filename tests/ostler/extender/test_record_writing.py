@@ -13,8 +13,8 @@ from kube.backoff import BackoffPolicy
 from kube.bodies import Json, JsonObject
 from kube.errors import ServerFault
 from ostler.extender.metrics import ExtenderMetrics
+from ostler.extender.record_writing import StatusRecordWriter
 from ostler.extender.wire import PodIdentity
-from ostler.extender.writing import StatusRecordWriter
 from scheduling.cells.pod import ANNOTATION_BIND_INFO, BindInfo
 from tests.making.extender import ALLOCATED, NUMBERS, PAIR, RunningExtender, extender, owning
 from tests.making.extender_cluster import ClusterApi, node, pod

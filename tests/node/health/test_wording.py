@@ -5,7 +5,7 @@ from __future__ import annotations
 from node.events import EventType
 from node.health.finding import Verdict
 from node.health.state import Health, HealthState, Recovery
-from node.health.telling import HealthChange, named, stories
+from node.health.wording import HealthChange, named, stories
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 
