@@ -18,10 +18,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from node.events import Event, EventType
-from node.metrics import Counter
 from ostler.agent.api_server import ApiEnvironment, RecentProofs, api_client, in_daemon_thread
 from ostler.agent.eventlog import EventLog, FromThreads
 from ostler.config.settings import EventsChoice, Settings
+from ostler.metrics.posting import PostingMetrics
 
 if TYPE_CHECKING:
     from kube.bodies import JsonObject
@@ -68,29 +68,6 @@ def node_events(settings: Settings, events: EventLog, proofs: RecentProofs | Non
     return NodeEvents(settings, events, environment, proofs) if events_wanted(settings, environment) else None
 
 
-class NodeEventMetrics:
-    """Counts posted events; see ``kube.events.PostingObserver``."""
-
-    def __init__(self) -> None:
-        self.taken = Counter("ostler_node_events_posted", "Events that the API server has accepted.")
-        self.given_up = Counter(
-            "ostler_node_events_dropped", "Events that were dropped: too many waited, or the API server refused them."
-        )
-        self.failures = Counter("ostler_node_events_failures", "Attempts to post an event that failed.")
-
-    def posted(self, events: int) -> None:
-        """Count events that the API server has accepted."""
-        self.taken.add(by=events)
-
-    def dropped(self, events: int) -> None:
-        """Count events that were given up."""
-        self.given_up.add(by=events)
-
-    def failed(self) -> None:
-        """Count an attempt that failed."""
-        self.failures.add()
-
-
 class NodeEvents:
     """Posts an ``EventLog``'s events until cancelled; made on the agent's loop if the settings want it.
 
@@ -112,7 +89,7 @@ class NodeEvents:
         self._poster: EventPoster | None = None
         self._api: Client | None = None
         self._waiting_for = "the API server has not answered yet"
-        self.metrics = NodeEventMetrics()
+        self.metrics = PostingMetrics("ostler_node")
 
     @property
     def failing(self) -> str:

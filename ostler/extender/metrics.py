@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
 from ostler import __version__
+from ostler.metrics.posting import PostingMetrics
 
 REQUESTS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Upper bounds in seconds; kube-scheduler gives up after 5 by default."""
@@ -37,36 +38,12 @@ class RequestMetrics:
         self.durations.observe(seconds, routine)
 
 
-class EventMetrics:
-    """Counts posted events; see ``kube.events.PostingObserver``."""
-
-    def __init__(self) -> None:
-        self.events = Counter("ostler_extender_events_posted", "Events that the API server has accepted.")
-        self.events_dropped = Counter(
-            "ostler_extender_events_dropped",
-            "Events that were dropped: too many waited, or the API server refused them.",
-        )
-        self.events_failed = Counter("ostler_extender_events_failures", "Attempts to post an event that failed.")
-
-    def posted(self, events: int) -> None:
-        """See ``kube.events.PostingObserver``."""
-        self.events.add(by=events)
-
-    def dropped(self, events: int) -> None:
-        """See ``kube.events.PostingObserver``."""
-        self.events_dropped.add(by=events)
-
-    def failed(self) -> None:
-        """See ``kube.events.PostingObserver``."""
-        self.events_failed.add()
-
-
 class ExtenderMetrics:
     """Counts what the extender does: requests, events, and what becomes of pods, devices and the configuration."""
 
     def __init__(self) -> None:
         self.requests = RequestMetrics()
-        self.events = EventMetrics()
+        self.events = PostingMetrics("ostler_extender")
         self.placed = Counter("ostler_extender_pods_placed", "Pods that were given cells.")
         self.victims = Counter("ostler_extender_victims", "Victims named to the scheduler, each time they are named.")
         self.forced = Counter(
