@@ -29,6 +29,7 @@ from sandbox.configuration import with_runtime
 from sandbox.hardware import RecordedHardware
 from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.dra.settings import DraManagerSettings
+from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins
@@ -76,8 +77,9 @@ class SandboxNode:
 
     ``arguments`` and ``flags`` are added to the agent's; ``configuration``: text of a file that is given to it as
     ``--config``. ``reconcile_interval``: seconds between the kubelet's looks; ``order``: how it orders a container's
-    resources. ``cluster``: an API server and what a control plane does for claims; the agent then talks to it.
-    ``network``: namespaces for the agent and the pods if they can be made; else ``unconnected`` says why not.
+    resources; ``generation``: of which Kubernetes it is. ``cluster``: an API server and what a control plane does for
+    claims; the agent then talks to it. ``network``: namespaces for the agent and the pods if they can be made; else
+    ``unconnected`` says why not.
     Raises RecordingError.
     """
 
@@ -90,6 +92,7 @@ class SandboxNode:
         configuration: str | None = None,
         reconcile_interval: float = 1.0,
         order: Order = sorted,
+        generation: Generation = "1.36",
         cluster: bool = False,
         network: bool = False,
     ) -> None:
@@ -103,7 +106,9 @@ class SandboxNode:
         name = (flags or {}).get("--node-name", NODE_NAME)
         client = ClusterClient(self.server.url) if self.server is not None else None
         dra = DraManagerSettings(KubeletApi(client, name) if client is not None else None)
-        self.kubelet = Kubelet(self.root / "kubelet", reconcile_interval=reconcile_interval, order=order, dra=dra)
+        self.kubelet = Kubelet(
+            self.root / "kubelet", generation=generation, reconcile_interval=reconcile_interval, order=order, dra=dra
+        )
         self.cdi = self.root / "cdi"
         self.unconnected = ""
         """Why there is no ``network`` though there should be."""

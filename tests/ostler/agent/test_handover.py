@@ -15,7 +15,6 @@ import pytest
 
 from ostler.agent.handover import Handover
 from sandbox.kubelet.generations import Generation
-from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_watcher import PluginWatcher
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
@@ -193,9 +192,7 @@ async def pair(
 ) -> AsyncIterator[tuple[SandboxNode, AgentProcess]]:
     """A node whose kubelet looks as often as real ones do, its agent, and a standby."""
     given = {f"--{flag.replace('_', '-')}": value for flag, value in flags.items()}
-    made = SandboxNode(path("h100-sxm-8"), flags=given, reconcile_interval=TICK)
-    made.kubelet = Kubelet(made.root / "kubelet", generation=generation, reconcile_interval=TICK)
-    async with made as box:
+    async with SandboxNode(path("h100-sxm-8"), flags=given, reconcile_interval=TICK, generation=generation) as box:
         await box.registered()
         standby = AgentProcess(box.agent.flags, log=tmp_path / "standby.log")
         await standby.spawn()
