@@ -178,10 +178,6 @@ class CrowdAgent:
         watched = self._parts.slices.problem()
         return (*ordered, *filter(None, (watched,)), *self._service.problems(), *self._poster.reasons())
 
-    def reserved(self) -> int:
-        """How many claims of this node's pods are reserved."""
-        return len(self._parts.node_claims.reservations())
-
 
 class _Process:
     """Answers the commands."""
@@ -230,7 +226,6 @@ class _Process:
         return {
             "problems": problems[:3],
             "troubled": len(problems),
-            "reserved": sum(agent.reserved() for agent in self._agents.values()),
             "threads": threading.active_count(),
             "rss": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         }

@@ -38,7 +38,6 @@ class CrowdState:
 
     problems: tuple[str, ...]
     troubled: int
-    reserved: int
     threads: int
     rss_bytes: int
 
@@ -108,24 +107,23 @@ class AgentCrowd:
         return CrowdState(
             tuple(each for one in found for each in one["problems"]),
             sum(one["troubled"] for one in found),
-            sum(one["reserved"] for one in found),
             sum(one["threads"] for one in found),
             sum(one["rss"] for one in found),
         )
 
-    async def calm(self, within: float, say: Callable[[str], None], reserved: int = 0) -> CrowdState:
-        """Wait until no agent has a problem and so many claims are reserved; raises ``NothingCame``."""
+    async def calm(self, within: float, say: Callable[[str], None]) -> CrowdState:
+        """Wait until no agent has a problem; raises ``NothingCame``."""
         deadline = time.monotonic() + within
         report = time.monotonic() + REPORTS
         while True:
             state = await self.state()
-            if not state.troubled and state.reserved >= reserved:
+            if not state.troubled:
                 return state
             if time.monotonic() > deadline:
                 raise NothingCame(f"agents are not well within {within:g} s: {state}")
             if time.monotonic() > report:
                 report += REPORTS
-                say(f"  {state.troubled} problems of agents, {state.reserved} of {reserved} claims reserved")
+                say(f"  {state.troubled} problems of agents")
             await asyncio.sleep(LOOKS)
 
     async def _each(self, command: str, about: object = None) -> list[Any]:

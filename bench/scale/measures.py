@@ -196,7 +196,7 @@ class ScaleRun:
             preparing.append(asyncio.create_task(agents.prepare(_by_node(batch, made))))
         await asyncio.gather(*preparing)
         prepared = time.time()
-        await self._calm(agents, reserved=len(wanted))
+        await self._calm(agents)
         await asyncio.sleep(QUIET)
         asked = self._asked("claims", self._crowd_account)
         self._put(claims=len(wanted), claim_requests=len(asked) / len(wanted), claims_prepared_s=prepared - began)
@@ -225,8 +225,8 @@ class ScaleRun:
         pools = (self._pools.pool(DRIVER, name) for name in self._names)
         return sum(pool is not None and condition(pool) for pool in pools)
 
-    async def _calm(self, agents: AgentCrowd, reserved: int = 0) -> None:
-        await agents.calm(self._effort.within, self._say, reserved)
+    async def _calm(self, agents: AgentCrowd) -> None:
+        await agents.calm(self._effort.within, self._say)
 
     def _pool(self, name: str) -> WatchedPool:
         found = self._pools.pool(DRIVER, name)
