@@ -6,6 +6,8 @@ need; an ``ostler run`` that only has settings does not even load argparse.
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import os
 import sys
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
     from ostler.cli.commands import Command
 
+_ARENA_MAX = -8
+"""M_ARENA_MAX of mallopt(3)."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
@@ -33,6 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if chosen == "run":
         # Nothing that is imported ever becomes garbage; the agent collects once and starts again when it has settled.
         gc.disable()
+        _share_one_heap()
     command, arguments = _run_with_settings(words) or _parsed(chosen, words)
     try:
         return _done(chosen, command.run(arguments))
@@ -45,6 +51,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.OK
     except KeyboardInterrupt:
         return 130
+
+
+def _share_one_heap() -> None:
+    """Have all threads allocate from one heap of the C library.
+
+    A heap of its own would keep up to 2 MB of free pages for each of the threads that load modules or serve calls, and
+    only one of them runs Python at a time. Other C libraries have no such setting and need none.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
 
 
 def _run_with_settings(words: Sequence[str]) -> tuple[Command, argparse.Namespace] | None:

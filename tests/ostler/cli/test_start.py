@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,19 @@ else:
     raise AssertionError
 """
 
+HEAPS = """
+import ctypes, sys, threading
+from ostler.cli.main import main
+if sys.argv[1] == "run":
+    main(["run", "--config", "/nowhere.yaml"])
+allocate = ctypes.CDLL(None).malloc
+for thread in [threading.Thread(target=allocate, args=(4096,)) for _ in range(4)]:
+    thread.start()
+    thread.join()
+library = ctypes.CDLL(None)
+library.malloc_info(0, ctypes.c_void_p.in_dll(library, "stdout"))
+"""
+
 
 @pytest.mark.parametrize("words", PLAIN, ids=" ".join)
 def test_a_plain_line_is_read_as_argparse_reads_it(words: list[str]) -> None:
@@ -133,3 +147,11 @@ def test_a_line_that_argparse_refuses_says_why(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "unrecognized arguments: --no-such-flag" in done.stderr
+
+
+@pytest.mark.parametrize(("command", "is_one"), [("run", True), ("", False)])
+def test_threads_of_an_agent_share_one_heap(command: str, is_one: bool) -> None:
+    if platform.libc_ver()[0] != "glibc":
+        pytest.skip("only glibc has a heap for each thread")
+    run = subprocess.run([sys.executable, "-c", HEAPS, command], capture_output=True, text=True, check=True)
+    assert (run.stdout.count("<heap nr=") == 1) is is_one
