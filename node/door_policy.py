@@ -15,7 +15,6 @@ with the time at which it was known to be true, so that an agent that restarts n
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -225,6 +224,8 @@ def _is_profile_of(name: str, resource: str) -> bool:
 
 NAME = "node-doors.json"
 SCHEMA = "node-doors/v1"
+_LATEST = 1 << 53
+"""Seconds that a float still counts one by one; JSON may hold any number."""
 
 
 @value
@@ -300,7 +301,7 @@ def _known(data: JsonValue) -> KnownDoors:
 
 def _time(data: dict[str, JsonValue], key: str) -> float:
     found = data.get(key, 0.0)
-    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0.0 <= found < math.inf:
+    if isinstance(found, bool) or not isinstance(found, (int, float)) or not 0 <= found <= _LATEST:
         raise ValueError(f"{key} is not a time in seconds")
     return float(found)
 

@@ -1,4 +1,4 @@
-"""Files that people name, in a configuration or on a command line: reading and writing them never hangs.
+"""Files that people name, in a configuration or on a command line: a FIFO that nobody opens does not hold them up.
 
 Such a file may be a link, and what the link leads to is meant. It may also be a descriptor that this process was
 started with: ``/dev/stdin``, or ``/dev/fd/63``, as the shell writes ``<(command)``; a person who names one means that

@@ -245,8 +245,8 @@ MAX_DOMAIN = 244
 MAX_NAME = 63
 """Characters of the part behind the slash."""
 
-_LOWER = "abcdefghijklmnopqrstuvwxyz0123456789"
-_LETTERS = f"{_LOWER}ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+_LOWER_OR_DIGIT = "abcdefghijklmnopqrstuvwxyz0123456789"
+_LETTER_OR_DIGIT = f"{_LOWER_OR_DIGIT}ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def _consists(text: str, ends: str, inner: str) -> bool:
@@ -283,14 +283,14 @@ def _reason(name: str) -> str | None:
     if len(domain) > MAX_DOMAIN:
         return f"has a domain of {len(domain)} characters; {MAX_DOMAIN} are allowed"
     # The length of a single label is not checked by the kubelet either.
-    if not all(_consists(label, _LOWER, "-") for label in domain.split(".")):
+    if not all(_consists(label, _LOWER_OR_DIGIT, "-") for label in domain.split(".")):
         return (
             f"has the domain {domain!r}, which is not a DNS name; use lower-case letters, digits, '-' and '.', "
             "each part starting and ending with a letter or digit"
         )
     if len(rest) > MAX_NAME:
         return f"has {len(rest)} characters behind the '/'; {MAX_NAME} are allowed"
-    if not _consists(rest, _LETTERS, "-_."):
+    if not _consists(rest, _LETTER_OR_DIGIT, "-_."):
         return (
             f"has {rest!r} behind the '/'; use letters, digits, '-', '_' and '.', "
             "starting and ending with a letter or digit"

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from ostler.config.settings import LogFormat, LogSettings
 
-_PLAIN = re.compile(r'[^ "=\n\t]+')
+_PLAIN = re.compile(r'[^\s"=\x00-\x1f\x7f]+')
 """What needs no quotes."""
 SHORT = 64
 """Most characters of a text whose quoted form is remembered."""
@@ -97,7 +97,7 @@ class JournalFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """One record; the journal takes each line for an entry of its own."""
         priority = f"<{_PRIORITIES.get(record.levelno, 6)}>"
-        return "\n".join(priority + line for line in self._inner.format(record).splitlines())
+        return "\n".join(priority + line for line in self._inner.format(record).split("\n"))
 
 
 def is_journal(descriptor: int, variable: str) -> bool:

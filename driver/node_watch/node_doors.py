@@ -227,8 +227,8 @@ class NodeDoorsKeeper:
             try:
                 await asyncio.to_thread(save, self._state_dir, known)
             except WriteFailed as error:
-                if _say_the_same(known, self._saved):
-                    # A restart asks the server again; the next look is written anyway.
+                if known.look.at and _say_the_same(known, self._saved):
+                    # The look on the disk counts until it is old. One that was withdrawn has to be.
                     log.info("the look at the API server is not remembered", extra={"error": str(error)})
                     continue
                 if not reported:

@@ -166,8 +166,11 @@ class ReadingOrder:
                 del self._claims[key]
         return tuple(key for key, claim in changed.items() if not claim.users)
 
-    def wait(self, seconds: float, now: float) -> None:
-        """Give a pod its first turn only so many seconds after it came; also those that wait for theirs."""
+    def set_lead(self, seconds: float, now: float) -> None:
+        """Give a pod its first turn only so many seconds after it came, also one that waits for it.
+
+        A pod that names a claim which another pod has named gets it at once, for that claim is to be read again.
+        """
         self._lead = seconds
         for pod in self._pods.values():
             if not pod.begun:

@@ -6,9 +6,9 @@ claims. A claim is read when a pod first names it, when other pods name it than 
 as long as it cannot be read or no pod of the node may use it; ``driver.node_watch.reading`` decides which is next. An
 answer stays until the claim is read again or no pod names it any more, so a silent API server frees no device.
 
-A claim that is prepared by then for one of these pods needs no GET, because its record says the same. Where no device
-is for both doors, nobody waits for a reservation: claims are read ``LEAD`` later, when most of them are prepared, and
-the starts of their pods do not pay for it.
+A claim that is prepared by then for one of these pods needs no GET, because its record says the same. Where no
+device is for both doors and none is divided by layouts, nobody asks for reservations in that moment: claims are read
+``LEAD`` later, when most of them are prepared, and the starts of their pods do not pay for it.
 
 A node's identity may at first be refused a claim: the Node authorizer learns about the pod a moment later. An unread
 claim reserves nothing. No device is given twice because of that: preparation asks the ledger, which refuses a device
@@ -152,7 +152,7 @@ class Reservations:
         """Whether reservations matter in the moment in which a pod is bound; they do until this is called."""
         if at_once is not self._at_once:
             self._at_once = at_once
-            self._order.wait(0.0 if at_once else LEAD, self._monotonic())
+            self._order.set_lead(0.0 if at_once else LEAD, self._monotonic())
             self._woken.set()
 
     def apply(self, pods: Iterable[NodePod]) -> None:

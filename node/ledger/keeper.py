@@ -118,10 +118,8 @@ class HoldKeeper:
     def attribute(self, recorded: tuple[Holding, ...]) -> None:
         """Take in the kubelet's checkpoint; see ``KubeletAllocations.attribute``."""
         self.plugin.attribute(recorded, self._monotonic())
-        version = self.tenants.version
         self._note_tenants()
-        if self.tenants.version != version or self.tenants.waited_for:
-            self._publish(ReleasesPending())
+        self._publish(ReleasesPending())
 
     def _note_tenants(self) -> None:
         tenancies = tuple(self.plugin.tenancies())
@@ -131,7 +129,7 @@ class HoldKeeper:
     def reserve(self, claims: Mapping[str, tuple[Hold, ...]]) -> bool:
         """Take in the claims, by UID, that pods of this node name, with the devices allocated to them.
 
-        Returns whether a pod has one of these devices through the plugin door.
+        Returns whether what the plugin door holds, releases that are pending included, excludes one of these devices.
         """
         self._reserved = claims
         return self.settle()

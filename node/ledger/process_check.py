@@ -235,7 +235,7 @@ class ProcessCheck:
         bus.subscribe(ReleasesPending, self._wake)
 
     def _wake(self, _: ReleasesPending) -> None:
-        """Wait for another check if another one is due first: every Allocate publishes this, and most order none."""
+        """Wait for another check if another one is due first; most calls of Allocate publish this and order none."""
         if self._pending_release.next_due() != self._awaited:
             self._woken.set()
 

@@ -164,7 +164,7 @@ class BothDoors:
     async def load_for(self, settings: Settings) -> None:
         """Load what these settings need, so that ``use`` does not have to wait."""
         if self.dra is None and claims_to_serve(settings):
-            await load("ostler.agent.dra_service", "kube.reflector")
+            await load("ostler.agent.dra_service", "ostler.agent.divider", "kube.reflector")
         await self._mps.load(settings)
         if modules := dividing_modules(settings):
             await load(*modules)
@@ -363,7 +363,7 @@ class BothDoors:
 
     def _hardware_divider(self) -> HardwareDivider:
         if self._divider is None:
-            # Imported here: few nodes divide hardware.
+            # Loaded by now, in a thread.
             from ostler.agent.divider import HardwareDivider
 
             services = self._services

@@ -131,8 +131,9 @@ class DraService:
         if parted.snapshot.devices != self._placed or acting.rules != self._placed_rules:
             self._placed, self._placed_rules = parted.snapshot.devices, acting.rules
             # Claims may have been reserved before their devices were seen.
-            if self._parts.node_claims.place(self._placed, acting.rules):
-                self._books.keeper.reserve(self._parts.node_claims.reservations())
+            moved = self._parts.node_claims.place(self._placed, acting.rules)
+            if moved and self._books.keeper.reserve(self._parts.node_claims.reservations()):
+                self._books.pods_changed()
         self.offer = door_offer(parted, acting.rules, context)
         self._view = view_of(parted, self.offer, context, acting.rules)
         self._parts.claims.apply(self._view)

@@ -76,8 +76,9 @@ async def tidy(first: KubeletFirst) -> None:
     """
     await first.turn()
     await asyncio.sleep(SETTLING)
-    # ``ostler.cli.imports`` has left it out, and an error to be shown may be that no further file can be opened.
-    await load("traceback")
+    with contextlib.suppress(OSError, ImportError):
+        # ``ostler.cli.imports`` has left them out, and an error to be shown may be that no further file can be opened.
+        await load("traceback", "tokenize")
     gc.freeze()
     gc.enable()
     await asyncio.to_thread(_trim)

@@ -20,6 +20,7 @@ from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.offer import Offer
 from node.rules import Door, Doors, Rule
 from node.values import replace
+from ostler.agent.sources import dividing_modules
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
 
@@ -159,7 +160,7 @@ class Publisher:
         if dra is not None:
             decided = dra.decide(snapshot, self._settings.rules, context)
             self._crosses = crosses(offered, decided.view)
-            dra.read_reservations(at_once=self._crosses)
+            dra.read_reservations(at_once=asks_for_reservations(self._settings, crosses=self._crosses))
             # Lets claims that wait for a device go on: showing the rest takes as long again.
             await asyncio.sleep(0)
         # Holds change with every pod, but what the plugin door shows seldom does.
@@ -222,6 +223,13 @@ class Publisher:
                 self._events.emit(EventType.WARNING, "CdiSpec", problem)
         self._problems = tuple(problems)
         return fault
+
+
+def asks_for_reservations(settings: Settings, *, crosses: bool) -> bool:
+    """Whether somebody may need a device in the moment in which a pod is bound: the plugin door, or who divides GPUs
+    and NICs.
+    """
+    return crosses or bool(dividing_modules(settings))
 
 
 def crosses(offered: Offer, view: DoorView) -> bool:

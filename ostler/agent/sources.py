@@ -100,7 +100,8 @@ def has_layouts(settings: Settings) -> bool:
 def dividing_modules(settings: Settings) -> tuple[str, ...]:
     """The modules that divide hardware as the configuration asks for it; none if it does not."""
     layouts = ("ostler.agent.mig_layouts",) if has_layouts(settings) else ()
-    return (*layouts, *(("ostler.agent.virtual_functions",) if settings.virtual_functions else ()))
+    functions = ("ostler.agent.virtual_functions",) if settings.virtual_functions else ()
+    return (*layouts, *functions, "ostler.agent.divider") if layouts or functions else ()
 
 
 def partition_maker(

@@ -261,6 +261,8 @@ def listen(listener: socket.socket) -> None:
             try:
                 listener.close()
                 serve(orders)
+            except BaseException:  # noqa: BLE001 - whatever it is, it is shown
+                traceback.print_exc()
             finally:
                 os._exit(0)
         parents.append(parent)

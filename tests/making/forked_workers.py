@@ -109,11 +109,14 @@ class ForkingCollector:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         workers = []
         parent = None
-        watched = [self._listener.fileno(), self._forks.fileno(), 0]
+        forks = self._forks.fileno()
+        watched = [self._listener.fileno(), forks, 0]
         while 0 not in (readable := select.select(watched, [], [])[0]):
-            if self._forks.fileno() in readable:
-                watched.remove(self._forks.fileno())
+            if forks in readable:
+                watched.remove(forks)
                 parent = _start_parent(self._forks)
+                # The parent alone listens now: if it dies, workers that ask for agents fail, and do not wait for it.
+                self._forks.close()
             if self._listener.fileno() in readable:
                 workers.append(self._fork_worker())
         for worker in workers:
@@ -214,8 +217,9 @@ def _start_parent(listener: socket.socket) -> subprocess.Popen[bytes]:
 
 
 def needs_every_report(options: argparse.Namespace) -> bool:
-    """True if the run shows durations, writes the format of JUnit or is verbose; nothing else needs them."""
-    return options.verbose > 0 or options.durations is not None or bool(options.xmlpath)
+    """True if the run shows durations or what passes, writes the format of JUnit or is verbose."""
+    shows_passed = not {"P", "A"}.isdisjoint(options.reportchars or "")
+    return options.verbose > 0 or options.durations is not None or bool(options.xmlpath) or shows_passed
 
 
 def _capture(config: pytest.Config) -> CaptureManager:

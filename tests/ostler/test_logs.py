@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from node.rules import Door
-from ostler.logs import SHORT, TextFormatter
+from ostler.logs import SHORT, JournalFormatter, JsonFormatter, TextFormatter
 
 
 def _line(value: object) -> str:
@@ -40,9 +40,28 @@ def test_a_value_that_is_no_text_is_quoted_json(value: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["plain", "two words", 'a"b', "a=b", "\u00fc", Door.DRA, "x" * SHORT * 2, "x " * SHORT]
+    "text",
+    [
+        "plain",
+        "two words",
+        'a"b',
+        "a=b",
+        "\u00fc",
+        Door.DRA,
+        "x" * SHORT * 2,
+        "x " * SHORT,
+        "a\rb",
+        "\x1b[2J",
+        "a\u2028b",
+    ],
 )
 def test_a_text_is_quoted_only_where_it_must_be(text: str) -> None:
-    needed = any(each in text for each in ' "=\n\t')
+    needed = any(each in ' "=' or not each.isprintable() for each in text)
     for _ in range(2):
         assert _line(text).endswith(f" value={json.dumps(text) if needed else text}")
+
+
+def test_the_journal_gets_a_record_in_one_entry_whatever_characters_it_has() -> None:
+    fields = {"name": "ostler.plugin", "msg": "a\u2028b\x85c", "levelname": "INFO", "levelno": 20, "created": 0.5}
+    line = JournalFormatter(JsonFormatter()).format(logging.makeLogRecord(fields))
+    assert json.loads(line.removeprefix("<6>"))["msg"] == "a\u2028b\x85c"

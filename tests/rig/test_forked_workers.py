@@ -105,10 +105,19 @@ def test_each_collects_where_the_collecting_process_cannot_fork(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("verbose", "durations", "xmlpath", "needs"),
-    [(-1, None, None, False), (0, None, None, False), (1, None, None, True), (0, 0, None, True), (0, None, "x", True)],
+    ("verbose", "durations", "xmlpath", "shown", "needs"),
+    [
+        (-1, None, None, "", False),
+        (0, None, None, "a", False),
+        (1, None, None, "a", True),
+        (0, 0, None, "a", True),
+        (0, None, "x", "a", True),
+        (0, None, None, "fP", True),
+        (0, None, None, "A", True),
+    ],
 )
 def test_only_what_shows_every_report_needs_every_report(
-    verbose: int, durations: int | None, xmlpath: str | None, needs: bool
+    verbose: int, durations: int | None, xmlpath: str | None, shown: str, needs: bool
 ) -> None:
-    assert needs_every_report(Namespace(verbose=verbose, durations=durations, xmlpath=xmlpath)) == needs
+    options = Namespace(verbose=verbose, durations=durations, xmlpath=xmlpath, reportchars=shown)
+    assert needs_every_report(options) == needs

@@ -3,7 +3,8 @@
 It turns the binding's calls into typed values and its faults into ``CallFailed`` with names that stay: the call is the
 binding's function name, the error NVML's without ``NVML_ERROR_``. A function that the library or the binding lacks is
 FUNCTION_NOT_FOUND, so every call may be asked on any driver. What only MIG profiles and partitions need is asked
-through ``ask``, in modules that are loaded with them, and so are the states of links, which are many.
+through ``ask``, in modules that are loaded with them. The states of links are asked through ``ask`` as well, because
+they are many.
 
 Invariant: the binding keeps its library and its function pointers in module globals, hence at most one ``Binding`` of
 the process is attached; attaching another detaches the one before, whose calls then fail with UNINITIALIZED. Threads

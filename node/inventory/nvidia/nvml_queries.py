@@ -67,13 +67,16 @@ def _states(calls: NvmlCalls, handle: Handle, absent: set[int]) -> Iterator[tupl
     numbers = [link for link in range(calls.binding.max_nvlinks) if link not in absent]
     for some in (numbers[:1], numbers[1:]):
         states = calls(_states_of, _STATE, calls.binding, handle, some)
+        if states and states[-1][1] in _OF_THE_GPU:
+            # Noted before the far ends of the other links are asked for: a lost GPU is asked nothing more.
+            calls.note(_STATE, CallFailed(_STATE, str(states[-1][1])))
         yield from states or ()
         if not states or (states[0][0] == 0 and isinstance(states[0][1], str)):
             return
 
 
 def _states_of(call: str, binding: Binding, gpu: Handle, links: Sequence[int]) -> list[tuple[int, bool | str]]:
-    """Each link with whether it is up or with the name of NVML's error; the last answer is one that concerns the GPU.
+    """Each link with whether it is up or with the name of NVML's error; it stops after an error that concerns the GPU.
 
     The library is called directly: an exception for each link that a board lacks would take most of the time.
     """

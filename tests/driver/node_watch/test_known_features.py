@@ -212,3 +212,18 @@ async def test_a_look_that_cannot_be_written_is_no_news(
         async with process.running():
             await eventually(lambda: "the look at the API server is not remembered" in caplog.messages)
     assert process.told == []
+
+
+async def test_a_look_that_is_withdrawn_is_written_until_it_is_on_the_disk(server: ApiServer, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    await first_process(server, state)
+    process = Process(server, state)
+    async with process.running() as keeper:
+        await looked(process)
+        server.faults.add("create", status=500, count=-1)
+        away = state.rename(tmp_path / "away")
+        keeper.features.doubt()
+        await eventually(lambda: any(NOT_KEPT in each for each in process.told))
+        away.rename(state)
+        await eventually(lambda: load(state)[0].look == LastLook())

@@ -249,17 +249,26 @@ def test_pods_that_come_without_end_do_not_keep_an_older_one_waiting() -> None:
 
 def test_a_pod_may_have_to_wait_for_its_first_turn_and_no_longer_than_the_newest_wait_says() -> None:
     order = order_of(pod("early", "a"))
-    order.wait(1.0, 0.0)
+    order.set_lead(1.0, 0.0)
     assert taken(order, 0.0).key == ("team", "a"), "it came before"
     order.apply([pod("early", "a"), pod("late", "b")], 0.0)
     assert order.take(0.9) is None
     assert order.next_at(0.9) == 1.0
-    order.wait(0.0, 0.9)
+    order.set_lead(0.0, 0.9)
     assert taken(order, 0.9).key == ("team", "b")
-    order.wait(1.0, 0.9)
+    order.set_lead(1.0, 0.9)
     order.apply([pod("third", "c")], 2.0)
-    order.wait(5.0, 2.0)
+    order.set_lead(5.0, 2.0)
     assert order.next_at(2.0) == 3.0, "a longer wait is for those that come"
+
+
+def test_a_pod_that_names_a_claim_of_another_pod_does_not_wait_for_its_first_turn() -> None:
+    order = order_of(pod("early", "a"))
+    assert taken(order, 0.0).key == ("team", "a")
+    order.set_lead(1.0, 0.0)
+    order.apply([pod("early", "a"), pod("late", "a", "b"), pod("other", "c")], 0.5)
+    assert order.next_at(0.5) == 0.5
+    assert taken(order, 0.5).pod == "uid-late"
 
 
 Step = tuple[str, int, int]

@@ -37,6 +37,7 @@ def test_the_last_look_is_known_again_and_a_record_of_an_older_version_has_none(
         ({"taints": "kept", "counters": "yes"}, "counters is not true or false"),
         ({"taints": "kept", "lookedAt": "now"}, "lookedAt is not a time in seconds"),
         ({"taints": "kept", "lookedAt": True}, "lookedAt is not a time in seconds"),
+        ({"taints": "kept", "lookedAt": 10**400}, "lookedAt is not a time in seconds"),
         ({"taints": "kept", "lookedAt": -1}, "lookedAt is not a time in seconds"),
         ({"taints": "kept", "lookedAt": 1.0, "lookedAtServer": 1}, "lookedAtServer is not a string"),
     ],

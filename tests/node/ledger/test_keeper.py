@@ -383,16 +383,9 @@ def test_a_claim_that_is_given_back_at_once_keeps_its_device_while_its_pods_have
     assert node.state(gpu(0)) is None
 
 
-def test_a_checkpoint_wakes_the_checks_only_if_it_names_other_pods_or_one_is_waited_for() -> None:
-    node, woken = Node(gpu(0)), list[ReleasesPending]()
-    node.keeper.ledger.bus.subscribe(ReleasesPending, woken.append)
-    recorded = (Holding(GPU, "GPU-0", "main", uid="uid-pod"),)
-    for found, times in (((), 0), (recorded, 1), (recorded, 1)):
+def test_a_checkpoint_is_told_to_the_checks_which_know_whether_it_matters_to_them() -> None:
+    node, told = Node(gpu(0)), list[ReleasesPending]()
+    node.keeper.ledger.bus.subscribe(ReleasesPending, told.append)
+    for times, found in enumerate(((), (Holding(GPU, "GPU-0", "main", uid="uid-pod"),)), 1):
         node.keeper.attribute(found)
-        assert len(woken) == times
-    node.read(recorded=[gpu(0)])
-    node.read()
-    assert node.keeper.tenants.waited_for
-    woken.clear()
-    node.keeper.attribute(())
-    assert len(woken) == 1
+        assert len(told) == times

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
+from typing import cast
+
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_fields import FieldQuery
-from node.inventory.nvidia.signals.gpus import GpuId
+from node.inventory.nvidia.signals.gpus import Gpu, GpuId
 from node.inventory.nvidia.signals.polls import LookMemory
-from node.inventory.nvidia.signals.vitals import Vitals
+from node.inventory.nvidia.signals.vitals import Vitals, VitalsReader
 
 GPU = GpuId(uuid="GPU-1")
 ERRORS = {3: "NOT_SUPPORTED"}
@@ -66,3 +70,38 @@ def test_a_gpu_that_is_gone_between_equal_looks_is_reported() -> None:
     well, gone = Vitals(ecc_volatile=1), Vitals(gone="GPU_IS_LOST")
     found = [bool(memory.concluded(GPU, now)) for now in (well, well, gone, gone, well, well)]
     assert found == [False, False, True, True, False, False]
+
+
+class SimpleBoard:
+    """A binding of a GPU that knows no call but that for fields, and counts the errors of each link alone."""
+
+    max_nvlinks = 4
+
+    def __init__(self) -> None:
+        self.up: set[int] = set()
+
+    def __getattr__(self, name: str) -> object:
+        def unknown(call: str, *_: object) -> None:
+            raise CallFailed(call, "NOT_SUPPORTED")
+
+        return unknown
+
+    def field_values(self, _: str, __: object, query: FieldQuery) -> dict[tuple[int, int], int | str]:
+        values: dict[tuple[int, int], int | str] = {}
+        for field, scope in query.fields:
+            per_link = {165: int(scope in self.up), 161: 0, 162: 0, 163: 0}
+            values[field, scope] = per_link.get(field, "NOT_SUPPORTED")
+        return values
+
+
+def test_a_board_whose_links_come_and_go_for_years_costs_no_more_memory() -> None:
+    board = SimpleBoard()
+    reader = VitalsReader(cast("Binding", board))
+    gpu = Gpu(GPU, Handle(ctypes.c_void_p(8)))
+    for links in range(16):
+        board.up = {link for link in range(4) if links >> link & 1}
+        seen = reader.read(gpu)
+        assert {link for link, is_up in seen.links if is_up} == board.up
+        assert len(seen.link_errors) == 3 * len(board.up)
+        assert len(reader._queries) <= 2
+        assert len(reader._answers) <= 2

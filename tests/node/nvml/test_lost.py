@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from node.inventory.facts import Ancestor, CallError, GpuFacts
+from node.inventory.nvidia.nvml_binding import Binding, Handle
+from node.inventory.nvidia.nvml_calls import NvmlCalls
+from node.inventory.nvidia.nvml_queries import KnownLinks, read_nvlinks
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.conftest import ServedNode, read
 
@@ -93,3 +100,36 @@ def test_recorded_facts_of_a_lost_gpu_can_be_served(node: ServedNode) -> None:
     assert (seen[1].error, seen[1].uuid) == ("GPU_IS_LOST", gpus[1].uuid)
     assert (seen[2].error, seen[2].uuid) == ("UNKNOWN", None)
     assert seen[0].ancestors == tuple(Ancestor(other, 40 if other < 4 else 50) for other in range(3, 8))
+
+
+class LostAtALink:
+    """A binding whose GPU has links that are up, and is lost when it is asked for the third one."""
+
+    max_nvlinks = 4
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def ask(self, call: str, ask: Callable[[object], None]) -> None:
+        ask(SimpleNamespace(_nvmlGetFunctionPointer=lambda _: self._state))
+
+    def _state(self, _: object, link: ctypes.c_uint, active: Any) -> int:
+        self.asked.append(f"link {link.value}")
+        active._obj.value = 1
+        return 15 if link.value == 2 else 0
+
+    def error_name(self, code: int) -> str:
+        return {15: "GPU_IS_LOST"}[code]
+
+    def nvlink_remote_type(self, *_: object) -> None:
+        self.asked.append("far end")
+
+    bus_id = nvlink_remote_type
+
+
+def test_a_gpu_that_is_lost_at_one_link_is_asked_nothing_about_the_others() -> None:
+    binding = LostAtALink()
+    calls = NvmlCalls(cast("Binding", binding))
+    read_nvlinks(calls, Handle(None), GpuFacts(0), KnownLinks())
+    assert binding.asked == ["link 0", "far end", "far end", "link 1", "link 2"], "nothing about link 1's far end"
+    assert calls.gone == "GPU_IS_LOST"

@@ -15,10 +15,11 @@ from node.ledger.bookkeeping import Bookkeeping
 from node.ledger.holds import Hold, plugin_owner
 from node.ledger.offer_context import NOTHING_HELD, OfferContext, by_place
 from node.offer import Offer, OfferedDevice, ResourceOffer
-from node.rules import Door, Doors, Rule
+from node.rules import Door, Doors, Rule, Selector
 from node.topology.model import Topology
 from node.values import replace
-from ostler.agent.publisher import Publisher, crosses
+from node.virtual_functions import VirtualFunctionRule
+from ostler.agent.publisher import Publisher, asks_for_reservations, crosses
 from ostler.config.settings import Settings
 from plugin.door import PluginDoor
 from tests.making.offered_devices import gpu, mig, snapshot
@@ -131,3 +132,13 @@ def test_a_change_of_holds_waits_longer_where_no_door_gives_what_the_other_has(
     resources = [ResourceOffer("r", rule, (OfferedDevice("id", device, healthy=True),)) for device, rule in at_plugin]
     view = DoorView(tuple(DraDevice(device, rule, healthy=True) for device, rule in at_dra), Host(), 1)
     assert crosses(Offer(tuple(resources)), view) is together
+
+
+@pytest.mark.parametrize(
+    ("functions", "crosses", "asks"),
+    [((), False, False), ((), True, True), ((VirtualFunctionRule(Selector(), 4),), False, True)],
+)
+def test_the_plugin_door_and_divided_hardware_need_to_know_at_once_what_is_reserved(
+    functions: tuple[VirtualFunctionRule, ...], crosses: bool, asks: bool
+) -> None:
+    assert asks_for_reservations(Settings(virtual_functions=functions), crosses=crosses) is asks

@@ -203,7 +203,7 @@ class VitalsReader:
     def _read_fields(self, gpu: Handle, fields: Fields) -> dict[tuple[int, int], int]:
         """The fields that have a value, in one call; the others are left out, and not asked again if never had.
 
-        The same object as the last time if they are as they were.
+        The same object as the last time if there are any and they are as they were.
         """
         query = self._queries.get((gpu.address, fields)) or self._query(gpu, fields)
         if not query.fields:
@@ -232,7 +232,12 @@ class VitalsReader:
         return found
 
     def _query(self, gpu: Handle, fields: Fields) -> FieldQuery:
-        """A new query for those of the fields that are not known to be absent."""
+        """A new query for those of the fields that are not known to be absent.
+
+        It replaces the one for the links that were up before: their sets may be many in the life of an agent.
+        """
+        for other in [each for each in self._queries if each[0] == gpu.address and each[1] != self._fields]:
+            self._answers.pop(self._queries.pop(other), None)
         absent = self._absent.setdefault(gpu.address, set())
         query = self._queries[gpu.address, fields] = FieldQuery([field for field in fields if field not in absent])
         return query
