@@ -60,7 +60,8 @@ def collecting(specs: Sequence[execnet.XSpec], arguments: Sequence[str]) -> Iter
                 [sys.executable, "-m", __name__, *map(str, listeners), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                env={**os.environ, forked_ostler.SHARED: str(folder / "ostler")},
+                # gRPC's own remarks (a stream that a peer ended) would appear between the dots.
+                env={"GRPC_VERBOSITY": "ERROR", **os.environ, forked_ostler.SHARED: str(folder / "ostler")},
                 pass_fds=listeners,
             )
         stack.enter_context(process)
