@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench.hardware import Hardware as Rendered
@@ -147,8 +148,9 @@ class Bed:
 
     async def err(self, number: int) -> float:
         """Count an error of a function's PCIe link, of which nothing tells; when that was."""
+        began = time.perf_counter()
         await self._do("write", f"{ROOT}/0000:{0x84 + number:02x}:00.0/{ERRORS}", _errors(1))
-        return time.perf_counter()
+        return began
 
     async def _do(self, name: str, *arguments: object) -> object:
         assert self._process.stdin is not None
@@ -202,10 +204,12 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
 
         def read() -> None:
             at = time.perf_counter()
-            for kind, payload in netlink.notifications():
-                link = parse_link(payload) if kind == NEWLINK else None
-                if link is not None and link.name == name and link.up and link.carrier is up and not said.done():
-                    said.set_result(at)
+            # Every message that waits: other links of the machine may come and go faster than the loop turns.
+            while notified := netlink.notifications():
+                for kind, payload in notified:
+                    link = parse_link(payload) if kind == NEWLINK else None
+                    if link is not None and link.name == name and link.up and link.carrier is up and not said.done():
+                        said.set_result(at)
 
         loop.add_reader(netlink.fileno(), read)
         try:
@@ -214,12 +218,24 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
             loop.remove_reader(netlink.fileno())
 
 
-async def pull(number: int, *, up: bool = False) -> float:
-    """Set the other end of a NIC's cable down or up; when rtnetlink said so. Raises ``NothingCame``."""
+@dataclass(frozen=True, slots=True)
+class Pulled:
+    """When a cable was asked to be pulled, and when rtnetlink said so here.
+
+    The agent has a socket of its own and may have acted before this process was told.
+    """
+
+    asked: float
+    told: float
+
+
+async def pull(number: int, *, up: bool = False) -> Pulled:
+    """Set the other end of a NIC's cable down or up; raises ``NothingCame``."""
     name = interface_of(number)
     async with carrier(name, up=up) as said:
+        asked = time.perf_counter()
         await asyncio.to_thread(ip, f"link set {name}x {'up' if up else 'down'}")
         try:
-            return await asyncio.wait_for(said, WITHIN)
+            return Pulled(asked, await asyncio.wait_for(said, WITHIN))
         except TimeoutError as error:
             raise NothingCame(f"the kernel does not tell of the carrier of {name}") from error

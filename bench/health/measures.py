@@ -136,7 +136,9 @@ class HealthRun:
         for number in range(self._effort.devices):
             self._say(f"carrier {number + 1} of {self._effort.devices}")
             await asyncio.sleep(BETWEEN)
-            times.append(await _one_more(lists, number, await hardware.pull(number)))
+            pulled = await hardware.pull(number)
+            shown = await _one_more_shown(lists, number, pulled.asked)
+            times.append(max(0.0, shown - pulled.told))
         return times
 
     async def _unbinds(self, lists: Registered, bed: hardware.Bed) -> list[float]:
@@ -163,7 +165,7 @@ class HealthRun:
     async def _healed(self, lists: Registered) -> float:
         """A cable that is put back, until the device is offered again: the policy's quiet time, mostly."""
         self._say("waiting for a NIC to be well again")
-        began = await hardware.pull(0, up=True)
+        began = (await hardware.pull(0, up=True)).told
         wanted = self._effort.devices - 1
         async with asyncio.timeout(HEALED_WITHIN):
             while True:
@@ -210,8 +212,12 @@ class HealthRun:
 
 async def _one_more(lists: Registered, unhealthy: int, began: float) -> float:
     """Seconds from ``began`` until one device more than so many is shown unhealthy."""
-    shown = await lists.list_where(lambda shown: shown.unhealthy == unhealthy + 1, began)
-    return shown.at - began
+    return await _one_more_shown(lists, unhealthy, began) - began
+
+
+async def _one_more_shown(lists: Registered, unhealthy: int, after: float) -> float:
+    """When one device more than so many was first shown unhealthy after that time."""
+    return (await lists.list_where(lambda shown: shown.unhealthy == unhealthy + 1, after)).at
 
 
 async def _well(lists: Registered, began: float) -> float:

@@ -63,7 +63,7 @@ async def this_machine() -> str:
 
     async def heard() -> str:
         text = await scrape(box)
-        return text if "ostler_uevent_source{" in text else ""
+        return text if "ostler_uevent_source{" in text and "ostler_health_looks_total{" in text else ""
 
     async with SandboxNode(None, flags=HTTP, reconcile_interval=0.05) as box:
         await asyncio.to_thread(main, ["quiesce", "--socket", str(box.root / "ostler.sock")])
