@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.bytecode import stale
+from tests.bytecode import make, stale
 
 
 def test_modules_without_bytecode_or_with_older_are_stale(tmp_path: Path) -> None:
@@ -21,3 +22,18 @@ def test_modules_without_bytecode_or_with_older_are_stale(tmp_path: Path) -> Non
             kept.touch()
             os.utime(kept, (made, made))
     assert stale([str(tmp_path)]) == [str(tmp_path / "test_missing.py"), str(tmp_path / "test_old.py")]
+
+
+def test_pytest_takes_the_bytecode_and_a_wrong_module_is_left_to_it(tmp_path: Path) -> None:
+    test, wrong = tmp_path / "test_something.py", tmp_path / "test_wrong.py"
+    test.write_text("def test_it():\n    found = 1\n    assert found == 2\n")
+    wrong.write_text("def")
+    make(str(test))
+    make(str(wrong))
+    (kept,) = (tmp_path / "__pycache__").iterdir()
+    made = kept.stat().st_ino
+    options = ("-q", "-p", "no:cacheprovider", "--rootdir", str(tmp_path))
+    command = [sys.executable, "-m", "pytest", *options, str(test)]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "assert 1 == 2" in run.stdout
+    assert kept.stat().st_ino == made
