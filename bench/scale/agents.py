@@ -273,5 +273,9 @@ async def _serve(crowd: Crowd) -> None:
 if __name__ == "__main__":
     logging.basicConfig(level=logging.ERROR)
     threading.stack_size(STACK)
+    # The API server has a machine of its own in a cluster; here it shares the processors with all agents.
+    os.nice(10)
+    # Of hundreds of threads that want the interpreter each wakes up at this interval (5 ms by default) and waits on.
+    sys.setswitchinterval(0.1)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_serve(Crowd.read(Path(sys.argv[1]))))
