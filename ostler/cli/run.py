@@ -25,10 +25,10 @@ from ostler.agent.handover import LINGER, KubeletTaken
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import sources_of
-from ostler.config.building import needs_node_name
 from ostler.config.errors import Note, NoteKind, ReloadFailed
 from ostler.config.load import Loaded
 from ostler.config.settings import Settings
+from ostler.config.settings_builder import needs_node_name
 from ostler.logs import configure
 
 if TYPE_CHECKING:

@@ -20,7 +20,6 @@ from typing import cast
 
 from node.rules import FunctionRange
 from ostler.config import device_fields, option_fields, schema, sharing
-from ostler.config.building import ForeignDefaults
 from ostler.config.default_rules import nvidia_resources
 from ostler.config.errors import ConfigErrors, Note, NoteKind, Origin
 from ostler.config.load import FileValues, SourceFormat, load_bytes, read_document
@@ -29,6 +28,7 @@ from ostler.config.options import Roots
 from ostler.config.resources import PlacedRule
 from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Values
 from ostler.config.settings import MigStrategy
+from ostler.config.settings_builder import ForeignDefaults
 from ostler.config.sriov import DEFAULT_PREFIX
 
 _WIDTH = 110

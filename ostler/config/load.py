@@ -15,7 +15,6 @@ from node.partitions import MigLayout
 from node.topology.model import PlaceOverride
 from node.values import Value, replace, value
 from ostler.config import schema
-from ostler.config.building import ForeignDefaults, build_settings
 from ostler.config.document import (
     Mapping,
     RefusedNode,
@@ -31,6 +30,7 @@ from ostler.config.errors import ConfigError, ConfigErrors, Note, NoteKind, Orig
 from ostler.config.overrides import apply_overrides, near_misses
 from ostler.config.section import Values
 from ostler.config.settings import Settings
+from ostler.config.settings_builder import ForeignDefaults, build_settings
 
 
 class SourceFormat(StrEnum):

@@ -1,7 +1,7 @@
 """Our configuration format, described once: fields, kinds, defaults and help.
 
 Reading, the table of flags, ``ostler config schema`` and the reference page all come from this description, so that
-they cannot disagree. ``resources`` and ``building`` check what fields mean together.
+they cannot disagree. ``resources`` and ``settings_builder`` check what fields mean together.
 """
 
 from __future__ import annotations
