@@ -24,11 +24,11 @@ from node.rules import Rule
 from node.topology.model import Topology
 from node.values import Record, Value, record, value
 from plugin.admission import Admission, AdmitAll
+from plugin.gpu_nic_pairing import RecentGrants
 from plugin.kubelet import KubeletAnswered, KubeletFolders, KubeletView, QuestionPace
 from plugin.listing import DeviceListing, ListTooLarge, StreamsChanged
 from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap
-from plugin.recent import RecentGrants
 from plugin.registrar import Registrar
 from plugin.registration import PluginRegistrationState, PluginRegistrationStatus, Predecessors
 from plugin.servicer import DevicePluginServicer, Render

@@ -44,11 +44,11 @@ from plugin.admission import (
     NoDeviceRequested,
     TooManyShares,
 )
+from plugin.gpu_nic_pairing import RecentGrants
 from plugin.kubelet import SLOT_ENDS, grpc_go
 from plugin.listing import DeviceListing
 from plugin.observer import PluginObserver
 from plugin.preferred import PlacementMap, Preference
-from plugin.recent import RecentGrants
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from node.offer import OfferedDevice
 from node.topology.cells import topology_of
 from node.topology.model import Place, proximity
 from ostler.metrics.counters import PluginMetrics
+from plugin.gpu_nic_pairing import RecentGrants
 from plugin.listing import DeviceListing
 from plugin.preferred import PlacementMap, Preference
-from plugin.recent import RecentGrants
 from plugin.servicer import Context, DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.nodes import path

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugin.recent import PAUSE
+from plugin.gpu_nic_pairing import PAUSE
 from tests.node.placement import brute
 from tests.plugin.admitting import GPU, NIC, SECOND, Admitting, Given, shipped
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from node.events import EventBus
 from node.values import replace
 from ostler.metrics.counters import PluginMetrics
+from plugin.gpu_nic_pairing import RecentGrants
 from plugin.listing import DeviceListing
 from plugin.preferred import PlacementMap
-from plugin.recent import RecentGrants
 from plugin.records import (
     PodRecord,
     RecordBook,

@@ -16,9 +16,9 @@ from node.offer import OfferedDevice
 from node.sharing import Sharing
 from ostler.metrics.counters import PluginMetrics
 from plugin.admission import AdmitAll
+from plugin.gpu_nic_pairing import RecentGrants
 from plugin.listing import DeviceListing
 from plugin.preferred import PlacementMap
-from plugin.recent import RecentGrants
 from plugin.servicer import DevicePluginServicer
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from tests.making.plugin_door import offered, render

@@ -20,9 +20,9 @@ from node.rules import Door, Rule, Selector
 from node.sharing import SharePreference, Sharing
 from ostler.metrics.counters import PluginMetrics
 from plugin.admission import TooManyShares
+from plugin.gpu_nic_pairing import RecentGrants
 from plugin.listing import DeviceListing, encode
 from plugin.preferred import PlacementMap, Preference
-from plugin.recent import RecentGrants
 from plugin.servicer import DevicePluginServicer, renderer
 from plugin.specs import desired_specs
 from protos.deviceplugin.v1beta1 import api_pb2

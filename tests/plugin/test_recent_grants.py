@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from node.topology.model import Place
-from plugin.recent import PAUSE, RecentGrants
+from plugin.gpu_nic_pairing import PAUSE, RecentGrants
 from tests.making.clock import ManualClock
 from tests.making.places import gpu, nic
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from node.inventory.model import Device, DeviceKind
 from node.offer import OfferedDevice
+from plugin.gpu_nic_pairing import MOST, ExpectedGpus
 from plugin.preferred import PlacementMap, Preference
-from plugin.recent import MOST, ExpectedGpus
 from tests.making.places import even, nic, path_of
 
 GPU = "nvidia.com/gpu"
