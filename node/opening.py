@@ -5,7 +5,7 @@ leads to another file. So a file is checked before it is opened and again afterw
 a regular file, and is read only up to a limit that its reader names.
 
 Links: files that ostler or the kubelet writes are replaced by a rename and are never links, so a link there is refused.
-Files that people name (``node.given``) may be links, since every file of a mounted ConfigMap is one; the
+Files that people name (``node.named_files``) may be links, since every file of a mounted ConfigMap is one; the
 target of the link must be a regular file. Every refusal is an ``OSError`` whose ``strerror`` says what is there.
 
 ``kube/files.py`` has the same for the leaf ``kube``, which imports nothing of ours.

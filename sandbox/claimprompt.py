@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from node.documents import DocumentRefused
-from node.given import read_given
+from node.named_files import read_named_file
 from node.yaml_text import parse_yaml_all
 from sandbox.claimtour import has_interface, moved
 from sandbox.cluster import samples
@@ -136,7 +136,7 @@ class ClaimCommands:
             sys.stdout.write("\n".join(brief(await moved(self._node, cluster, network, nic))) + "\n")
 
     async def _apply(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
-        text = read_given(Path(words[0]), MAX_MANIFEST, fifo=True)
+        text = read_named_file(Path(words[0]), MAX_MANIFEST, fifo=True)
         documents = [each for each in parse_yaml_all(text) if each]
         for document in documents:
             if not isinstance(document, dict):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TextIO
 
 from node.files import WriteFailed
-from node.given import write_given
+from node.named_files import write_named_file
 from node.opening import open_regular
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit, print_document, print_table
@@ -169,6 +169,6 @@ def _report(arguments: argparse.Namespace, subject: str, verdicts: Sequence[Rule
     # Last, so that a file that cannot be written costs nobody the verdicts.
     if arguments.junit is not None:
         try:
-            write_given(arguments.junit, junit(arguments.kind, subject, verdicts), 0o644)
+            write_named_file(arguments.junit, junit(arguments.kind, subject, verdicts), 0o644)
         except WriteFailed as error:
             raise CommandFailed(f"--junit {arguments.junit}: {error.reason}", Exit.USAGE) from error

@@ -11,8 +11,8 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 
 from node.documents import DocumentRefused
-from node.given import read_given
 from node.inventory.recordings.source import RecordingError
+from node.named_files import read_named_file
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.output import add_format, emit
 from sandbox.kubelet.errors import KubeletError
@@ -266,7 +266,7 @@ def _script(file: Path | None) -> str | None:
     if file is None:
         return None
     try:
-        return read_given(file, MAX_SCRIPT, fifo=True).decode()
+        return read_named_file(file, MAX_SCRIPT, fifo=True).decode()
     except (OSError, DocumentRefused) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise CommandFailed(f"{file}: {reason}", Exit.USAGE) from error

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from node.files import WriteFailed
-from node.given import write_given
 from node.inventory.devices import devices_of
 from node.inventory.facts import merge
 from node.inventory.identity import Identities
 from node.inventory.model import DeviceKind
 from node.inventory.recordings.source import anonymize, dump
+from node.named_files import write_named_file
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
 from ostler.cli.scanning import open_sources
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(text)
         return Exit.OK
     try:
-        write_given(arguments.output, text.encode(), 0o644)
+        write_named_file(arguments.output, text.encode(), 0o644)
     except WriteFailed as error:
         raise CommandFailed(str(error)) from error
     devices = devices_of(facts, Identities())

@@ -122,10 +122,10 @@ def _write(path: Path | None, text: str) -> None:
         emit(text)
         return
     from node.files import WriteFailed
-    from node.given import write_given
+    from node.named_files import write_named_file
 
     try:
-        write_given(path, text.encode("utf-8", "backslashreplace"))
+        write_named_file(path, text.encode("utf-8", "backslashreplace"))
     except WriteFailed as error:
         raise CommandFailed(str(error)) from error
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.given import read_given
+from node.named_files import read_named_file
 from node.opening import NotRegular, TooLarge
 from node.values import Record, Value, record, value
 from ostler.config.errors import ConfigError, ConfigErrors, Origin
@@ -340,7 +340,7 @@ def read_bytes(path: Path, source: str, *, missing: str = "correct the path") ->
     ``missing``: what to do about a file that does not exist.
     """
     try:
-        return read_given(path, MAX_BYTES)
+        return read_named_file(path, MAX_BYTES)
     except NotRegular as error:
         if error.kind == "a folder":
             raise _unreadable(source, "is a directory", "give the file inside it") from error

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kube.bodies import one_line
-from node.given import read_given
+from node.named_files import read_named_file
 from node.opening import TooLarge
 from ostler.explain.collection import SENTENCE, ObjectCollection
 from ostler.explain.documents import MAX_BYTES, documents, too_large
@@ -94,7 +94,7 @@ def _contents(paths: Sequence[str], stdin: BinaryIO | None, faults: list[InputFa
                 real = os.path.realpath(path)
                 if real not in done:
                     done.add(real)
-                    yield str(path), read_given(path, MAX_BYTES, fifo=True)
+                    yield str(path), read_named_file(path, MAX_BYTES, fifo=True)
         except TooLarge as error:
             faults.append(too_large(error.filename))
         except OSError as error:

@@ -27,7 +27,7 @@ from kube.access import Access, FixedCredentials, in_cluster, runs_in_cluster
 from kube.client import Client
 from kube.events import EventPoster, Subject
 from kube.kubeconfig import from_kubeconfig
-from node.given import read_given
+from node.named_files import read_named_file
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
 from ostler.extender.api import ExtenderApi
 from ostler.extender.binding import Binder, PastScheduler
@@ -326,7 +326,7 @@ class ExtenderProcess:
 def read_config(path: Path) -> str:
     """The configuration's text; raises ``ExtenderFailed``."""
     try:
-        data = read_given(path, MOST_CONFIG)
+        data = read_named_file(path, MOST_CONFIG)
     except OSError as error:
         why = error.strerror or error
         raise ExtenderFailed(f"--config: {path} cannot be read ({why}); give the cells' configuration") from error

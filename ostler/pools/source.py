@@ -77,12 +77,14 @@ def _read_cluster(arguments: argparse.Namespace) -> State:
 
 def read_input(name: str) -> str:
     """The text of a file or of standard input. Raises ``CommandFailed``."""
-    from node.given import read_given
+    from node.named_files import read_named_file
     from ostler.explain.documents import MAX_BYTES
     from ostler.explain.files import STDIN
 
     try:
-        data = sys.stdin.buffer.read(MAX_BYTES + 1) if name == STDIN else read_given(Path(name), MAX_BYTES, fifo=True)
+        data = (
+            sys.stdin.buffer.read(MAX_BYTES + 1) if name == STDIN else read_named_file(Path(name), MAX_BYTES, fifo=True)
+        )
         return data.decode("utf-8-sig")
     except OSError as error:
         why = error.strerror or error

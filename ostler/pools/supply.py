@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kube.bodies import text_at
-from node.given import read_given
+from node.named_files import read_named_file
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.drawing.text import plain
 from ostler.explain.documents import MAX_BYTES
@@ -166,7 +166,7 @@ def _holds_documents(name: str) -> bool:
     if name == STDIN or not Path(name).is_file():
         return False
     with suppress(OSError):
-        return _GROUP in read_given(Path(name), MAX_BYTES, fifo=False)
+        return _GROUP in read_named_file(Path(name), MAX_BYTES, fifo=False)
     return False
 
 

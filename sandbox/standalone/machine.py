@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from node.documents import DocumentRefused
-from node.given import read_given
 from node.inventory.recordings.source import read
+from node.named_files import read_named_file
 from node.opening import read_kernel_text
 from node.yaml_text import parse_yaml
 
@@ -60,7 +60,7 @@ def numa_topology(text: str) -> NumaTopology:
             raise MachineError(f"--numa: must be 1 to {_MOST_NODES} nodes, is {text}; or name a file")
         return NumaTopology.of(range(count))
     try:
-        document = parse_yaml(read_given(Path(text), _LARGEST, fifo=True))
+        document = parse_yaml(read_named_file(Path(text), _LARGEST, fifo=True))
     except OSError as error:
         raise MachineError(f"--numa: {text}: {error.strerror or error}") from error
     except DocumentRefused as error:

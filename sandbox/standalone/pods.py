@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from node.documents import DocumentRefused
-from node.given import read_given
+from node.named_files import read_named_file
 from node.yaml_text import parse_yaml_all
 from sandbox.cluster.client import RequestRefused
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster, UnknownKind
@@ -47,7 +47,7 @@ class ManifestUnusable(PodRefused):
 def documents_of(path: Path) -> list[Object]:
     """The objects of a manifest file; those of a List stand for themselves. Raises ``ManifestUnusable``."""
     try:
-        documents = parse_yaml_all(read_given(path, MAX_MANIFEST, fifo=True))
+        documents = parse_yaml_all(read_named_file(path, MAX_MANIFEST, fifo=True))
     except OSError as error:
         raise ManifestUnusable(f"{path}: {error.strerror or error}") from error
     except DocumentRefused as error:

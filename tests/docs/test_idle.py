@@ -68,7 +68,7 @@ NO_LOOKS = {
     "kube/events.py:EventPoster": PUT_OFF,
     "kube/node_identity.py:await_node": FAILED,
     "kube/reflector.py:Reflector": FAILED,
-    "node/given.py:_first_byte": CALLED,
+    "node/named_files.py:_first_byte": CALLED,
     "node/interfaces/watch.py:PodLinkWatch": FAILED,
     "node/inventory/live/hardware.py:LiveHardware": FAILED,
     "node/inventory/live/hardware.py:Wakeups": PUT_OFF,

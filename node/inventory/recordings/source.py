@@ -12,10 +12,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.given import read_given
 from node.inventory.facts import NodeFacts
 from node.inventory.recordings.anonymous import anonymize
 from node.inventory.recordings.document import SCHEMA, Recording, RecordingError, dump, load
+from node.named_files import read_named_file
 
 if TYPE_CHECKING:
     from node.inventory.recordings.partitions import RecordedPartitions
@@ -31,7 +31,7 @@ log = logging.getLogger("ostler.inventory")
 def read(path: Path) -> Recording:
     """The recorded node in a file. Raises RecordingError."""
     try:
-        text = read_given(path, MAX_RECORDING).decode()
+        text = read_named_file(path, MAX_RECORDING).decode()
     except OSError as error:
         raise RecordingError(str(path), 0, "", f"cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -20,7 +20,7 @@ PRODUCT = ("protos", "kube", "node", "plugin", "driver", "sandbox", "ostler", "s
 OPENERS = {
     "node/opening.py": "the one way in",
     "kube/files.py": "the same for a leaf that imports nothing of ours",
-    "node/given.py": "the same for what people name: pipes, and files that are written",
+    "node/named_files.py": "the same for what people name: pipes, and files that are written",
     "node/lock.py": "locks the kubelet's folder itself, which is opened as a folder",
     "node/mps/folders.py": "opens folders below one that it has opened, as folders, and follows no link",
     "node/inventory/sysfs/files.py": "one page of an attribute of the kernel's, never waited for, at every scan",

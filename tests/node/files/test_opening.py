@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from node import given
-from node.given import read_given
+from node import named_files
+from node.named_files import read_named_file
 from node.opening import (
     NotRegular,
     TooLarge,
@@ -54,7 +54,7 @@ def test_what_is_no_regular_file_is_refused_by_what_it_is(
     assert caught.value.kind == kind
 
 
-@pytest.mark.parametrize("read", [read_regular, read_given])
+@pytest.mark.parametrize("read", [read_regular, read_named_file])
 def test_a_device_is_refused(read: Callable[[Path, int], bytes]) -> None:
     with pytest.raises(NotRegular, match="it is a character device, not a regular file"):
         read(Path("/dev/zero"), 100)
@@ -66,7 +66,7 @@ def test_a_link_is_followed_only_where_its_reader_says_so(tmp_path: Path) -> Non
     (tmp_path / "..2026_01/config.yaml").write_text("kind: Config")
     (tmp_path / "..data").symlink_to("..2026_01")
     (tmp_path / "config.yaml").symlink_to("..data/config.yaml")
-    assert read_given(tmp_path / "config.yaml", 100) == b"kind: Config"
+    assert read_named_file(tmp_path / "config.yaml", 100) == b"kind: Config"
     assert read_regular(tmp_path / "config.yaml", 100, links=True) == b"kind: Config"
     with pytest.raises(NotRegular, match="it is a symbolic link"):
         read_regular(tmp_path / "config.yaml", 100)
@@ -79,7 +79,7 @@ def test_what_a_link_leads_to_must_be_a_regular_file(short_dir: Path, make: Call
     make(short_dir / "target")
     (short_dir / "file").symlink_to("target")
     with pytest.raises(NotRegular, match=f"it is {kind}"):
-        read_given(short_dir / "file", 100)
+        read_named_file(short_dir / "file", 100)
 
 
 def test_a_file_that_is_swapped_for_another_thing_while_it_is_opened_is_refused(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_pipe_that_the_shell_made_is_read_to_its_end() -> None:
 
     thread = threading.Thread(target=write)
     thread.start()
-    assert read_given(Path(f"/dev/fd/{reader}"), 300_000) == b"x" * 300_000
+    assert read_named_file(Path(f"/dev/fd/{reader}"), 300_000) == b"x" * 300_000
     thread.join()
     os.close(reader)
 
@@ -163,7 +163,7 @@ def test_a_pipe_with_more_than_the_limit_is_refused() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"x" * 11)
     with pytest.raises(TooLarge, match="the limit is 10"):
-        read_given(Path(f"/proc/self/fd/{reader}"), 10)
+        read_named_file(Path(f"/proc/self/fd/{reader}"), 10)
     os.close(reader)
     os.close(writer)
 
@@ -174,11 +174,11 @@ def test_a_fifo_is_read_only_where_its_reader_says_so_and_somebody_writes(
     path = tmp_path / "fifo"
     os.mkfifo(path)
     with pytest.raises(NotRegular, match="it is a FIFO"):
-        read_given(path, 10)
+        read_named_file(path, 10)
     writer = threading.Thread(target=path.write_bytes, args=(b"abc",))
     writer.start()
-    assert read_given(path, 10, fifo=True) == b"abc"
+    assert read_named_file(path, 10, fifo=True) == b"abc"
     writer.join()
-    monkeypatch.setattr(given, "WRITER_WAIT", 0.05)
+    monkeypatch.setattr(named_files, "WRITER_WAIT", 0.05)
     with pytest.raises(TimeoutError, match=re.escape("no process writes into this pipe")):
-        read_given(path, 10, fifo=True)
+        read_named_file(path, 10, fifo=True)

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node import given as named_files
+from node import named_files
 from ostler.cli.main import main
 from ostler.explain import files
 from scheduling.explain.state import BadInput

@@ -26,7 +26,7 @@ _OUTPUT = r"/dev/(?P<name>stdout|stderr)|(/dev|/proc/self)/fd/(?P<number>[0-9]{1
 _NUMBERS = {"stdout": 1, "stderr": 2}
 
 
-def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
+def read_named_file(path: Path, limit: int, *, fifo: bool = False) -> bytes:
     """The content of a file that a person names; raises ``OSError``, also for more than ``limit`` bytes.
 
     ``fifo``: whether it may be a FIFO that somebody writes into.
@@ -38,7 +38,7 @@ def read_given(path: Path, limit: int, *, fifo: bool = False) -> bytes:
     return read_regular(path, limit, links=True)
 
 
-def write_given(path: Path, data: bytes, mode: int = 0o600) -> None:
+def write_named_file(path: Path, data: bytes, mode: int = 0o600) -> None:
     """Write the file that a person names: whole, or into the device or pipe that is there. Raises WriteFailed."""
     inherited = re.fullmatch(_OUTPUT, str(path))
     try:
