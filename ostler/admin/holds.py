@@ -17,7 +17,7 @@ from node.offer import Cause, Offer, OfferedDevice
 from node.rules import Door, Rule, rule_for
 from ostler.admin.messages import amounts_message, shared_device
 from ostler.agent.publisher import Publisher
-from ostler.metrics.figures import HoldsFigures
+from ostler.metrics.gauges import HoldsFigures
 from protos.agent.v1alpha1 import agent_pb2
 
 if TYPE_CHECKING:

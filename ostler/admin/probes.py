@@ -30,7 +30,7 @@ from ostler.admin.status import Readiness
 from ostler.agent.eventlog import EventLog
 from ostler.config.settings import INSTANCE, Settings, instance_socket
 from ostler.metrics.counters import AgentMetrics
-from ostler.metrics.figures import Figures
+from ostler.metrics.gauges import Figures
 
 if TYPE_CHECKING:
     from ostler.metrics.exposition import Exposition

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ostler.agent.dra_service import DraService
     from ostler.agent.node_events import NodeEvents
     from ostler.agent.node_status import NodeStatus
-    from ostler.metrics.figures import Figures
+    from ostler.metrics.gauges import Figures
     from protos.agent.v1alpha1 import agent_pb2
 
 log = logging.getLogger("ostler.agent")
@@ -197,7 +197,7 @@ class Agent:
 
     def figures(self) -> Figures:
         """The values of a scrape besides the counters; safe to call from any thread."""
-        from ostler.metrics.figures import Figures
+        from ostler.metrics.gauges import Figures
 
         found, (shown, offer), serving = self.readiness(), self._publisher.shown, self._serving.is_set()
         return Figures(

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ostler.agent.dra_service import DraService
     from ostler.agent.pod_records import PodRecords
     from ostler.metrics.dra import DraFigures
-    from ostler.metrics.figures import HoldsFigures
+    from ostler.metrics.gauges import HoldsFigures
     from plugin.records import RecordBook
     from protos.agent.v1alpha1 import agent_pb2
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from node.inventory.nvidia.signals.source import NvmlSignals
     from ostler.admin.health import HealthView
     from ostler.agent.health_record import HealthRecord
-    from ostler.metrics.figures import HealthFigures
+    from ostler.metrics.gauges import HealthFigures
     from protos.agent.v1alpha1 import agent_pb2
 
 FILE = "health.json"
@@ -128,7 +128,7 @@ class HealthWatch:
 
     def figures(self) -> HealthFigures | None:
         """The values for metrics; None until the keeper is loaded, which only the loop does. For any thread."""
-        from ostler.metrics.figures import HealthFigures
+        from ostler.metrics.gauges import HealthFigures
 
         return None if self._keeper is None else HealthFigures(self._keeper.metrics, self.view().report())
 

@@ -16,15 +16,15 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from node.metrics import Counter, Gauge, Histogram, Known, Metric, metrics_of
-from ostler.metrics import figures as shown
+from ostler.metrics import gauges
 from ostler.metrics.counters import AgentMetrics
-from ostler.metrics.figures import Figures
+from ostler.metrics.gauges import Figures
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Exposition(Collector):
-    """Renders the counters in ``metrics`` and the figures that ``look`` returns."""
+    """Renders the counters in ``metrics``, and the gauges of the figures that ``look`` returns."""
 
     def __init__(self, metrics: AgentMetrics, look: Callable[[], Figures]) -> None:
         self._metrics = metrics
@@ -46,23 +46,23 @@ class Exposition(Collector):
 
     def _all(self, figures: Figures) -> Iterator[Metric]:
         metrics = self._metrics
-        yield from shown.process(figures)
+        yield from gauges.process(figures)
         yield from metrics_of(metrics.loop)
         if figures.node_events is not None:
-            yield from shown.node_events(figures.node_events)
+            yield from gauges.node_events(figures.node_events)
         yield from metrics_of(metrics.config)
-        yield from shown.inventory(figures)
+        yield from gauges.inventory(figures)
         yield from metrics_of(metrics.scans)
         if figures.live is not None:
-            yield from shown.live(figures.live)
-        yield from shown.kubelet(figures)
-        yield from shown.registration(figures, metrics.plugin)
+            yield from gauges.live(figures.live)
+        yield from gauges.kubelet(figures)
+        yield from gauges.registration(figures, metrics.plugin)
         yield from metrics_of(metrics.plugin)
         if figures.holds is not None:
-            yield from shown.holds(figures.holds)
+            yield from gauges.holds(figures.holds)
             yield from metrics_of(metrics.holds)
         if figures.health is not None:
-            yield from shown.health(figures.health.report)
+            yield from gauges.health(figures.health.report)
             yield from metrics_of(figures.health.metrics)
         if figures.mps is not None:
             yield from metrics_of(figures.mps)

@@ -70,7 +70,7 @@ PRELOADED = (
     "ostler.cli.main",
     "ostler.cli.run",
     "ostler.metrics.exposition",
-    "ostler.metrics.figures",
+    "ostler.metrics.gauges",
     "protos.podresources.v1.api_pb2",
     "urllib.request",
     "urllib3",

@@ -6,7 +6,7 @@ from node.health.policy import Policy
 from node.health.signal import Condition, Trouble
 from node.metrics import metrics_of
 from ostler.admin.health import HealthView
-from ostler.metrics.figures import health
+from ostler.metrics.gauges import health
 from tests.node.health.rig import A, B, C, D, Rig, nic
 from tests.ostler.metrics import scraping
 

@@ -7,7 +7,7 @@ from node.ledger.holds import HoldState
 from node.metrics import metrics_of
 from node.rules import Door
 from ostler.metrics.counters import HoldsMetrics
-from ostler.metrics.figures import HoldsFigures, holds
+from ostler.metrics.gauges import HoldsFigures, holds
 from protos.agent.v1alpha1 import agent_pb2
 from tests.ostler.metrics import scraping
 

@@ -10,7 +10,7 @@ from node.rules import Rule, Selector
 from ostler.agent.eventlog import EventLog
 from ostler.metrics.counters import AgentMetrics
 from ostler.metrics.exposition import Exposition
-from ostler.metrics.figures import Figures
+from ostler.metrics.gauges import Figures
 from plugin.door import ResourceStatus
 from plugin.kubelet import RegistrationPath
 from plugin.registration import PluginRegistrationState, PluginRegistrationStatus

@@ -1,4 +1,4 @@
-"""The values that a scrape shows besides the counters, each declared where it is computed."""
+"""The agent's gauges: computed at each scrape from ``Figures``, and each declared where it is computed."""
 
 from __future__ import annotations
 
