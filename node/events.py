@@ -1,5 +1,6 @@
-"""Events: Kubernetes' kind for people (``EventSink``), and the typed ones between parts of the process (``EventBus``).
+"""Events of two kinds: Kubernetes' kind for people (``EventRecorder``), and typed ones between parts (``EventBus``).
 
+``ostler/agent/event_log.py`` records the events for people, and ``ostler/agent/node_events.py`` posts them on the Node.
 Parts say what happened; who shows an event, or acts on it, is not their business. A bus is the only way in which a part
 calls another that it does not know: nobody assigns a callback to an attribute.
 """
@@ -31,11 +32,11 @@ class Event(Value):
     message: str
 
 
-class EventSink(Protocol):
-    """Takes events; must not block and must not raise."""
+class EventRecorder(Protocol):
+    """Takes events for people; must not block and must not raise."""
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
-        """Tell that something happened."""
+        """Report that something happened."""
 
 
 E = TypeVar("E")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from node.clocks import Clocks
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.sockets import is_answered
 from plugin.kubelet import KubeletFolders, KubeletView
 from plugin.listing import DeviceListing
@@ -36,7 +36,7 @@ class Conflict:
         listing: DeviceListing,
         view: KubeletView,
         *,
-        events: EventSink,
+        events: EventRecorder,
         observer: PluginObserver,
         clocks: Clocks,
     ) -> None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
 from node.directories import DirectoryWatcher, Inotify, KernelInotify
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.offer import Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule
 from node.topology.model import Topology
@@ -81,7 +81,7 @@ class PluginDoor:
         render_for: Callable[[ResourceOffer], Render],
         clocks: Clocks,
         *,
-        events: EventSink,
+        events: EventRecorder,
         observer: PluginObserver,
         open_watch: Callable[[], Inotify] = KernelInotify,
         pace: QuestionPace | None = None,

@@ -18,7 +18,7 @@ import logging
 from pathlib import Path
 
 from node.clocks import SELDOM, Clocks, until_tick
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.sockets import SocketError, is_answered
 from plugin.conflict import Conflict
 from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace, RegisterRefused, RegistrationPath, register
@@ -60,7 +60,7 @@ class Registrar:
         servicer: DevicePluginServicer,
         *,
         bus: EventBus,
-        events: EventSink,
+        events: EventRecorder,
         observer: PluginObserver,
         clocks: Clocks,
         view: KubeletView,

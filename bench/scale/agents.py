@@ -41,7 +41,7 @@ from ostler.agent.doors import kubelet_folders, open_books
 from ostler.agent.dra_parts import DraParts
 from ostler.agent.dra_service import DraService
 from ostler.agent.edges import Edges
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.loading import KubeletFirst
 from ostler.agent.node_events import NodeEvents
 from ostler.agent.publisher import Publisher

@@ -39,7 +39,7 @@ from driver.metadata.content import unnamed
 from driver.metadata.files import MetadataFiles
 from driver.names import file_prefix
 from node.clocks import Clocks
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.files import FileError
 from node.ledger.events import OfferChanged
 from node.ledger.holds import Hold
@@ -90,7 +90,7 @@ class ClaimBook:
         reader: ClaimReader,
         *,
         ledger: Ledger,
-        events: EventSink,
+        events: EventRecorder,
         observer: ClaimObserver,
         steps: StepObserver,
         boot: str,

@@ -32,7 +32,7 @@ from kube.bodies import JsonObject, is_deeper, object_at, text_at
 from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
 from node.clocks import SYSTEM, Clocks
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.interfaces.model import AttachedInterface
 
 log = logging.getLogger("ostler.driver")
@@ -72,7 +72,7 @@ class ClaimStatusWriter:
         driver_name: str,
         api: StatusApi,
         *,
-        events: EventSink,
+        events: EventRecorder,
         clocks: Clocks = SYSTEM,
     ) -> None:
         self.problem = ""

@@ -45,7 +45,7 @@ from driver.devices.view import DoorView
 from driver.metadata.files import MetadataFiles
 from driver.tasks import LastingTasks
 from node.clocks import SYSTEM, Clocks
-from node.events import EventSink
+from node.events import EventRecorder
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.holds import slices_of, wholes_of
 from node.ledger.ledger import Ledger
@@ -63,7 +63,7 @@ class ClaimService:
         options: ClaimOptions,
         reader: ClaimReader,
         *,
-        events: EventSink,
+        events: EventRecorder,
         observer: ClaimObserver | None = None,
         ledger: Ledger | None = None,
         boot: str = "",

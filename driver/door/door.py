@@ -38,7 +38,7 @@ from driver.door.serving import DoorSockets
 from driver.door.successor import Successor
 from node.clocks import SELDOM, SYSTEM, Clocks, until_tick
 from node.directories import DirectoryWatcher
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.sockets import SocketError, is_answered
 
 log = logging.getLogger("ostler.driver")
@@ -63,7 +63,7 @@ class DraDoor:
         options: DoorOptions,
         claims: ClaimPreparer,
         *,
-        events: EventSink,
+        events: EventRecorder,
         observer: DraDoorObserver,
         clocks: Clocks = SYSTEM,
         bus: EventBus,

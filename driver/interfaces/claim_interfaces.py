@@ -31,7 +31,7 @@ from driver.interfaces.observers import InterfaceObserver, InterfacePlace, PodLi
 from driver.interfaces.retrying import RetriedMoves
 from driver.nri.sandboxes import Sandbox, SandboxRefused
 from node.clocks import Clocks
-from node.events import EventSink
+from node.events import EventRecorder
 from node.interfaces.model import InterfaceError
 from node.ledger.ledger import Ledger
 
@@ -52,7 +52,7 @@ class ClaimInterfaces(MovedInterfaces):
         kubelet_root: Path,
         ledger: Ledger,
         *,
-        events: EventSink,
+        events: EventRecorder,
         reporter: InterfaceReporter,
         clocks: Clocks,
         on_host_network: Callable[[Collection[str]], str] = lambda _: "",

@@ -23,7 +23,7 @@ from driver.interfaces.observers import InterfaceObserver, PodLinks
 from driver.metadata.model import ClaimMetadata
 from driver.nri.sandboxes import Sandbox
 from node.clocks import Clocks
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.interfaces.model import InterfaceError, MovableInterface
 from node.ledger.ledger import Ledger
 from node.values import Value, replace, value
@@ -64,7 +64,7 @@ class ClaimMover:
         work: InterfaceMoves,
         ledger: Ledger,
         *,
-        events: EventSink,
+        events: EventRecorder,
         reporter: InterfaceReporter,
         clocks: Clocks,
         links: PodLinks | None,

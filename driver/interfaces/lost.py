@@ -22,7 +22,7 @@ from driver.interfaces.journal import ClaimMove, InterfaceMove, LostInterface
 from driver.interfaces.moving import InterfaceMoves
 from driver.interfaces.observers import InterfaceObserver, InterfacePlace
 from node.clocks import Clocks
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.files import FileError
 from node.interfaces.model import InterfaceError
 from node.interfaces.mover import subject_of
@@ -48,7 +48,7 @@ class LostInterfaces:
         ledger: Ledger,
         in_thread: Callable[..., Any],
         *,
-        events: EventSink,
+        events: EventRecorder,
         observer: InterfaceObserver,
         clocks: Clocks,
     ) -> None:

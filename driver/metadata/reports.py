@@ -13,7 +13,7 @@ from driver.claims.model import ClaimReference, Unavailable
 from driver.metadata.content import networks_of
 from driver.metadata.files import MetadataFiles
 from driver.metadata.model import ClaimMetadata
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.interfaces.model import AttachedInterface
 
 log = logging.getLogger("ostler.claims")
@@ -23,7 +23,7 @@ class InterfaceReports:
     """An ``InterfaceReporter``; for the event loop only, but for ``describe``."""
 
     def __init__(
-        self, files: MetadataFiles, status: ClaimStatusWriter, *, events: EventSink, observer: ClaimObserver
+        self, files: MetadataFiles, status: ClaimStatusWriter, *, events: EventRecorder, observer: ClaimObserver
     ) -> None:
         self._files = files
         self._status = status

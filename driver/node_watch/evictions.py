@@ -28,7 +28,7 @@ from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject
 from kube.errors import Forbidden, KubeError, NotFound, WriteConflict
 from node.clocks import SYSTEM, Clocks
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.ledger.holds import Hold
 from node.values import Value, value
 
@@ -90,7 +90,7 @@ class PodEvictions:
         self,
         api: AsyncResourceApi,
         *,
-        events: EventSink,
+        events: EventRecorder,
         clocks: Clocks = SYSTEM,
         policy: BackoffPolicy = RETRY,
         patience: float = PATIENCE,

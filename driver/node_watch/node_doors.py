@@ -33,7 +33,7 @@ from node.door_policy import (
     load,
     save,
 )
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.files import WriteFailed
 from node.ledger.events import OfferChanged
 from node.rules import Rule, makes_partitions
@@ -81,7 +81,7 @@ class NodeDoorsKeeper:
         node_name: str,
         state_dir: Path,
         *,
-        events: EventSink,
+        events: EventRecorder,
         clocks: Clocks = SYSTEM,
         by_node: bool = True,
         check: NodeCheck | None = None,

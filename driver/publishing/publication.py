@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kube.bodies import JsonObject
 from kube.errors import RequestError, Unreachable
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.values import Value, value
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Publication(Value):
 class PublishingFaults:
     """Remembers the last fault and whether it was reported; thread-safe."""
 
-    def __init__(self, events: EventSink, monotonic: Callable[[], float]) -> None:
+    def __init__(self, events: EventRecorder, monotonic: Callable[[], float]) -> None:
         self._events = events
         self._monotonic = monotonic
         self._lock = threading.Lock()

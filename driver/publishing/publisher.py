@@ -32,7 +32,7 @@ from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject, text_at
 from node.clocks import SYSTEM, Clocks
-from node.events import EventSink
+from node.events import EventRecorder
 from node.files import FileError
 from node.rules import Door
 
@@ -93,7 +93,7 @@ class SlicePublisher:
         node_name: str,
         make: Callable[[ErrorHandler], SliceController],
         *,
-        events: EventSink,
+        events: EventRecorder,
         peers: tuple[Peer, ...] = (),
         shown: ShownDevices | None = None,
         on_dropped: Callable[[], None] = lambda: None,

@@ -32,7 +32,7 @@ from driver.node_watch.node_claims import NamedDevice
 from driver.publishing.shown import ShownDevices
 from kube.backoff import Backoff, BackoffPolicy
 from node.clocks import SYSTEM, Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.inventory.model import Device
 from node.ledger.events import OfferChanged
 from node.partitions import whole_of_partition
@@ -65,7 +65,7 @@ class Withdrawal:
         *,
         free: Callable[[], frozenset[str] | None],
         taken: Callable[[], Mapping[str, str]],
-        events: EventSink,
+        events: EventRecorder,
         bus: EventBus,
         quiet: float = QUIET,
         policy: BackoffPolicy = AGAIN,

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.files import JsonValue
 from node.health.eviction_limits import EvictionLimit
 from node.health.finding import Verdict
@@ -123,7 +123,7 @@ class HealthKeeper:
         clock: Callable[[], float],
         later: Later,
         steady: Callable[[], float],
-        events: EventSink,
+        events: EventRecorder,
         boot: str = "",
     ) -> None:
         self._tracker = HealthTracker(policy)

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.inventory.model import Snapshot
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.containers import NodeContainers, PodContainers
@@ -65,7 +65,7 @@ class BookkeepingOptions(Value):
 class LossEvents:
     """Posts events about pods that lost a device; ``clock``: monotonic seconds."""
 
-    def __init__(self, events: EventSink, clock: Callable[[], float]) -> None:
+    def __init__(self, events: EventRecorder, clock: Callable[[], float]) -> None:
         self._events = events
         self._clock = clock
         self._reported: dict[str, float] = {}
@@ -121,7 +121,7 @@ class Bookkeeping:
         clocks: Clocks,
         processes: ComputeProcesses,
         *,
-        events: EventSink,
+        events: EventRecorder,
         observer: HoldsObserver,
         reader: KubeletSource | None = None,
         containers: PodContainers | None = None,

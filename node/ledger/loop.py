@@ -19,7 +19,7 @@ import contextlib
 import logging
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.ledger.allocations import KubeletAllocations
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.reader import KubeletReader, Reading
@@ -74,7 +74,7 @@ class HoldsLoop:
         bus: EventBus,
         *,
         clocks: Clocks,
-        events: EventSink,
+        events: EventRecorder,
         observer: HoldsObserver = HoldsObserver(),  # noqa: B008 - it has no state
         pace: ReadingPace = ReadingPace(),  # noqa: B008 - a frozen value
     ) -> None:
@@ -179,7 +179,7 @@ class HoldsLoop:
 class ReadingFaults:
     """Reports a fault once, however often it occurs, and its end; both again only after ``quiet`` seconds."""
 
-    def __init__(self, events: EventSink, quiet: float) -> None:
+    def __init__(self, events: EventRecorder, quiet: float) -> None:
         self._events = events
         self._quiet = quiet
         self._reported_at: dict[str, float] = {}

@@ -17,7 +17,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.health.wording import named
 from node.inventory.live.passing import in_passing
 from node.inventory.model import Device
@@ -216,7 +216,7 @@ class ProcessCheck:
         bus: EventBus,
         *,
         clock: Callable[[], float],
-        events: EventSink,
+        events: EventRecorder,
         observer: HoldsObserver = HoldsObserver(),  # noqa: B008 - it has no state
     ) -> None:
         self._pending_release = pending_release

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Sequence
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.health.signal import HealthEvent, Trouble
 from node.metrics import Counter, Gauge
 from node.mps.daemon import MpsResource
@@ -99,7 +99,7 @@ def _label(name: str) -> str:
 class MpsReports:
     """Reports on daemons; for the event loop. ``bus``: publishes a ``HealthEvent`` for every device concerned."""
 
-    def __init__(self, clocks: Clocks, events: EventSink, bus: EventBus, metrics: MpsMetrics) -> None:
+    def __init__(self, clocks: Clocks, events: EventRecorder, bus: EventBus, metrics: MpsMetrics) -> None:
         self._clocks = clocks
         self._events = events
         self._bus = bus

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink
+from node.events import EventBus, EventRecorder
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsHome, MpsResource, hindrance
 from node.mps.modes import ExclusiveModes, MpsRecord
 from node.mps.processes import MpsProcess, find_daemons, find_process, served_devices
@@ -34,7 +34,7 @@ class MpsSupervisor:
         record: MpsRecord,
         *,
         clocks: Clocks,
-        events: EventSink,
+        events: EventRecorder,
         on_changed: Callable[[], None],
         bus: EventBus | None = None,
         metrics: MpsMetrics | None = None,

@@ -27,7 +27,7 @@ from node.events import EventType
 from node.sockets import FileId, PlacedSocket, SocketError, is_answered, is_socket, make_private_directory
 from ostler.admin.http import BACKLOG, HttpPage, HttpServer, Pages, listen
 from ostler.admin.status import Readiness
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.config.settings import INSTANCE, Settings, instance_socket
 from ostler.metrics.counters import AgentMetrics
 from ostler.metrics.gauges import Figures

@@ -28,7 +28,7 @@ from node.sockets import SocketError, make_private_directory
 from ostler.admin.health import HealthView
 from ostler.admin.holds import HoldsView, NotReleasable
 from ostler.admin.messages import devices_message, topology_message
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.quiescence import DriverNotFree, ResumeFailed
 from ostler.config.errors import ReloadFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc

@@ -34,7 +34,7 @@ from ostler.admin.status import Readiness, in_view_of, readiness, status_message
 from ostler.agent.both_doors import AgentServices, BothDoors, ReadinessChanged
 from ostler.agent.doors import remove_dead_driver_sockets
 from ostler.agent.edges import Edges, Heartbeat
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.handover import Handover
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load, tidy

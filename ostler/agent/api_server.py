@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from node.clocks import chance
 from node.values import Value, value
 from ostler import __version__
-from ostler.agent.eventlog import call_on
+from ostler.agent.event_log import call_on
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:

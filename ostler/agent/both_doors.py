@@ -21,7 +21,7 @@ from node.partitions import PartitionsRemoved
 from node.values import Value, value
 from ostler.agent.doors import claims_left, claims_to_serve, kubelet_folders, open_books
 from ostler.agent.edges import STUCK, Edges
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.handover import Streams
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst, load

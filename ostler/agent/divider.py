@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink
+from node.events import EventBus, EventRecorder
 from node.inventory.loop import Inventory
 from node.inventory.model import Device
 from node.inventory.source import Source
@@ -41,7 +41,7 @@ class HardwareDivider:
         publisher: Publisher,
         *,
         bus: EventBus,
-        events: EventSink,
+        events: EventRecorder,
         clocks: Clocks,
     ) -> None:
         self._settings = settings

@@ -13,7 +13,7 @@ from ostler.config.settings import RegistrationChoice, Settings
 from plugin.kubelet import KubeletFolders, RegistrationPath
 
 if TYPE_CHECKING:
-    from node.events import EventSink
+    from node.events import EventRecorder
     from node.ledger.bookkeeping import Bookkeeping
     from node.ledger.containers import PodContainers
     from node.ledger.processes import ComputeProcesses
@@ -100,7 +100,7 @@ def open_books(
     settings: Settings,
     edges: Edges,
     processes: ComputeProcesses,
-    events: EventSink,
+    events: EventRecorder,
     metrics: HoldsMetrics,
     *,
     reader: KubeletSource | None = None,

@@ -29,7 +29,7 @@ from driver.publishing.publisher import SlicePublisher, controller_maker
 from driver.publishing.shown import ShownDevices
 from driver.publishing.withdrawal import Withdrawal
 from driver.resource_api.async_client import AsyncResourceApi
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.inventory.nvidia.time_slices import TimeSlicer
 from node.inventory.source import Source
 from node.ledger.bookkeeping import Bookkeeping
@@ -38,7 +38,7 @@ from node.partitions import PartitionMaker
 from node.values import Value, value
 from ostler.agent.api_server import RecentProofs, node_check, resource_api
 from ostler.agent.edges import Edges
-from ostler.agent.eventlog import FromThreads, call_on
+from ostler.agent.event_log import EventsFromThreads, call_on
 from ostler.agent.pod_interfaces import PodInterfaces, guard_folder
 from ostler.agent.sources import nvml_sessions
 from ostler.config.settings import Settings
@@ -91,7 +91,7 @@ class DraParts:
         settings: Settings,
         edges: Edges,
         books: Bookkeeping,
-        events: EventSink,
+        events: EventRecorder,
         *,
         is_alive: Callable[[], bool],
         partitions: PartitionMaking = NO_PARTITIONS,
@@ -214,7 +214,7 @@ class DraParts:
         return SlicePublisher(
             node_name,
             controller_maker(self.api.made, dra.driver_name, node_name, self._edges, check=self._check),
-            events=FromThreads(self._events, loop),
+            events=EventsFromThreads(self._events, loop),
             peers=dra.peers,
             clocks=self._edges,
             shown=self.shown,

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, write_record
 from node.health.memory import SCHEMA, SavedHealth, from_data
 
@@ -29,7 +29,7 @@ class HealthRecord:
     it is.
     """
 
-    def __init__(self, path: Path, boot: str, events: EventSink, retry: float = RETRY) -> None:
+    def __init__(self, path: Path, boot: str, events: EventRecorder, retry: float = RETRY) -> None:
         self._path = path
         self._boot = boot
         self._events = events

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink
+from node.events import EventBus, EventRecorder
 from node.inventory.loop import SnapshotPublished
 from node.inventory.model import Snapshot, SnapshotJudged, SourceStatus
 from node.inventory.source import Source
@@ -38,7 +38,7 @@ class HealthWatch:
     """Judges every published snapshot, and publishes ``SnapshotJudged`` on ``bus``; for the event loop only."""
 
     def __init__(
-        self, settings: Settings, sources: Sequence[Source], bus: EventBus, clocks: Clocks, events: EventSink
+        self, settings: Settings, sources: Sequence[Source], bus: EventBus, clocks: Clocks, events: EventRecorder
     ) -> None:
         self._settings = settings
         self._sources = sources

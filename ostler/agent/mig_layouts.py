@@ -13,7 +13,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.inventory.nvidia.partition_maker import NvidiaPartitionMaker
@@ -40,7 +40,7 @@ class MigLayouts:
         inventory: Inventory,
         bus: EventBus,
         *,
-        events: EventSink,
+        events: EventRecorder,
         clock: Callable[[], float],
     ) -> None:
         self._settings = settings

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink
+from node.events import EventBus, EventRecorder
 from node.inventory.model import Snapshot, SourceState
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.mps.daemon import MpsDevice, MpsError, MpsHome, MpsResource
@@ -99,7 +99,7 @@ class MpsService:
         modes: ExclusiveModes | None,
         *,
         clocks: Clocks,
-        events: EventSink,
+        events: EventRecorder,
         bus: EventBus,
         metrics: MpsMetrics,
         on_changed: Callable[[], None],

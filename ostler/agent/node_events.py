@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from node.events import Event, EventType
 from ostler.agent.api_server import ApiEnvironment, RecentProofs, api_client, in_daemon_thread
-from ostler.agent.eventlog import EventLog, FromThreads
+from ostler.agent.event_log import EventLog, EventsFromThreads
 from ostler.config.settings import EventsChoice, Settings
 from ostler.metrics.posting import PostingMetrics
 
@@ -170,7 +170,7 @@ class NodeEvents:
 
         def on_failure(error: KubeError) -> None:
             if self._wait_for(error) and isinstance(error, NodeNotOurs):
-                FromThreads(self._events, loop).emit(EventType.WARNING, NOT_OURS, str(error))
+                EventsFromThreads(self._events, loop).emit(EventType.WARNING, NOT_OURS, str(error))
 
         def machine() -> Machine:
             return read_machine(self._environment.etc, self._settings.roots.sys)

@@ -25,9 +25,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from kube.bodies import JsonObject, count_of, object_at, text_at
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from ostler.agent.api_server import ApiEnvironment, api_client, in_daemon_thread, node_check
-from ostler.agent.eventlog import FromThreads
+from ostler.agent.event_log import EventsFromThreads
 from plugin.door import ResourceStatus
 from plugin.registration import PluginRegistrationState
 
@@ -130,7 +130,7 @@ class NodeStatus:
     def __init__(
         self,
         settings: Settings,
-        events: EventSink,
+        events: EventRecorder,
         environment: ApiEnvironment,
         rise: float = RISE,
     ) -> None:
@@ -159,7 +159,7 @@ class NodeStatus:
 
     async def run(self) -> None:
         """Write until cancelled. Returns only if the thread failed, which status and log then report."""
-        self._events = FromThreads(self._events, asyncio.get_running_loop())
+        self._events = EventsFromThreads(self._events, asyncio.get_running_loop())
         try:
             consequence = "the Node's allocatable is no longer written"
             await in_daemon_thread(self._work, "node status", self._stopped, consequence=consequence)

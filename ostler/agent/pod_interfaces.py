@@ -20,7 +20,7 @@ from driver.interfaces.claim_interfaces import ClaimInterfaces
 from driver.interfaces.moving import InterfaceMoves
 from driver.interfaces.observers import InterfaceObserver, PodLinks
 from driver.nri.status import NriChanged, NriState, NriStatus
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.interfaces.mover import InterfaceMover
 from node.ledger.events import OfferChanged
 from node.ledger.ledger import Ledger
@@ -63,7 +63,7 @@ class PodInterfaces:
         settings: Settings,
         edges: Edges,
         *,
-        events: EventSink,
+        events: EventRecorder,
         ledger: Ledger,
         reporter: InterfaceReporter,
         observer: InterfaceObserver,

@@ -28,7 +28,7 @@ from kube.bodies import Json, JsonObject, count_of, object_at, text_at
 from kube.errors import Forbidden, Invalid, KubeError, NotFound, RequestError, WriteConflict
 from kube.json_stream import Fields
 from node.clocks import Clocks
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.ledger.reader import Reading
 from node.metrics import Counter
 from node.values import Value, value
@@ -173,7 +173,7 @@ class PodRecords:
         book: RecordBook,
         *,
         bus: EventBus,
-        events: EventSink,
+        events: EventRecorder,
         outcomes: Counter,
         clocks: Clocks,
         check: NodeCheck | None = None,
@@ -347,7 +347,7 @@ def _some(ids: Sequence[str]) -> str:
 
 
 def pod_records(
-    settings: Settings, book: RecordBook, bus: EventBus, *, clocks: Clocks, events: EventSink, outcomes: Counter
+    settings: Settings, book: RecordBook, bus: EventBus, *, clocks: Clocks, events: EventRecorder, outcomes: Counter
 ) -> PodRecords:
     """The part by the settings, with a client of its own, which is made when it is first used."""
     from driver.resource_api.async_client import AsyncResourceApi

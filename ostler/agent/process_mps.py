@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from node.clocks import Clocks
-from node.events import EventBus, EventSink
+from node.events import EventBus, EventRecorder
 from node.inventory.source import Source
 from node.offer import OfferedDevice
 from ostler.agent.doors import needs_mps
@@ -30,7 +30,7 @@ class ProcessMps:
     """The MPS daemons of this node's shared resources: ``driver.claims.sharing.ShareDaemons``."""
 
     def __init__(
-        self, sources: Sequence[Source], publisher: Publisher, *, clocks: Clocks, events: EventSink, bus: EventBus
+        self, sources: Sequence[Source], publisher: Publisher, *, clocks: Clocks, events: EventRecorder, bus: EventBus
     ) -> None:
         self._sources = sources
         self._publisher = publisher

@@ -13,7 +13,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from node.eligibility import offer
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.inventory.model import Snapshot, SnapshotJudged
 from node.ledger.holds import wholes_of
 from node.ledger.offer_context import NOTHING_HELD, OfferContext
@@ -55,7 +55,7 @@ class Publisher:
     It begins with the plugin door alone; the ledger and the DRA door follow when they are needed.
     """
 
-    def __init__(self, settings: Settings, door: PluginDoor, events: EventSink) -> None:
+    def __init__(self, settings: Settings, door: PluginDoor, events: EventRecorder) -> None:
         self._settings = settings
         self._door = door
         self._events = events

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from node.events import EventSink, EventType
+from node.events import EventRecorder, EventType
 from node.inventory.loop import Inventory
 from node.quiesce import Quiesce
 
@@ -38,7 +38,7 @@ class DriverNotFree(Exception):
 class Quiescence:
     """Quiesces and resumes as ``quiesce`` says, by scans of ``inventory``."""
 
-    def __init__(self, quiesce: Quiesce, inventory: Inventory, events: EventSink) -> None:
+    def __init__(self, quiesce: Quiesce, inventory: Inventory, events: EventRecorder) -> None:
         self._quiesce = quiesce
         self._inventory = inventory
         self._events = events

@@ -13,7 +13,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 
-from node.events import EventBus, EventSink, EventType
+from node.events import EventBus, EventRecorder, EventType
 from node.files import FileError
 from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
 from node.inventory.model import Device
@@ -49,7 +49,7 @@ class VirtualFunctions:
         bus: EventBus,
         *,
         record: VfRecord,
-        events: EventSink,
+        events: EventRecorder,
         clock: Callable[[], float],
         patience: tuple[float, float] = (WITHDRAWN, VISIBLE),
     ) -> None:

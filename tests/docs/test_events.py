@@ -22,7 +22,7 @@ HANDED_ON = {
     "driver/interfaces/lost.py": "tell",
     "driver/node_watch/node_doors.py": "_warn",
     "node/health/keeper.py": "",
-    "ostler/agent/eventlog.py": "",
+    "ostler/agent/event_log.py": "",
 }
 """Modules with a function that emits what its callers in the same folder say; empty where nobody calls it so."""
 CHOSEN = {NOT_OURS, HELD_BACK, INVALID, *(reason for _, reason in REASONS.values())}

@@ -106,7 +106,7 @@ class NoEvents:
     """Nobody is told."""
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
-        """See ``EventSink``."""
+        """See ``EventRecorder``."""
 
 
 def supervisor(folder: Path, home: MpsHome, pace: MpsPace = PACE) -> MpsSupervisor:

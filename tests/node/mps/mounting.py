@@ -157,7 +157,7 @@ class Agent:
         self.supervisor.use((RESOURCE,))
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
-        """See ``EventSink``."""
+        """See ``EventRecorder``."""
         assert kind is EventType.WARNING
         self.events.append((reason, message))
 

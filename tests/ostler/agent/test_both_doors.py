@@ -23,7 +23,7 @@ from node.rules import Doors, Rule
 from node.values import replace
 from ostler.agent.both_doors import AgentServices, BothDoors, ReadinessChanged
 from ostler.agent.edges import Edges
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.health_watch import HealthWatch
 from ostler.agent.loading import KubeletFirst
 from ostler.config.settings import InventorySettings, KubeletSettings, Settings

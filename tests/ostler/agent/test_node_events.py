@@ -14,7 +14,7 @@ import yaml
 
 from node.events import Event, EventType
 from ostler.agent.api_server import ApiEnvironment
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.node_events import NodeEvents, events_wanted, is_posted, node_events
 from ostler.cli.main import main
 from ostler.config.load import load

@@ -14,7 +14,7 @@ import pytest
 from kube.bodies import JsonObject
 from node.events import EventType
 from ostler.agent.api_server import ApiEnvironment
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.agent.node_status import (
     BURST,
     INTERVAL,

@@ -21,7 +21,7 @@ from node.sockets import is_socket
 from ostler.admin import probes
 from ostler.admin.http import HttpPage, HttpServer, Pages, listen
 from ostler.admin.probes import LONGEST, TIMEOUT, InstanceSocket, ProbeProxy, Probes, remove_gone
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import load
 from ostler.config.settings import Settings, instance_socket

@@ -7,7 +7,7 @@ from node.inventory.loop import ScanDone
 from node.inventory.model import Device, DeviceKind, Snapshot
 from node.offer import Cause, Offer, OfferedDevice, ResourceOffer
 from node.rules import Rule, Selector
-from ostler.agent.eventlog import EventLog
+from ostler.agent.event_log import EventLog
 from ostler.metrics.counters import AgentMetrics
 from ostler.metrics.exposition import Exposition
 from ostler.metrics.gauges import Figures

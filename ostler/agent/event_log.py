@@ -8,7 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from node.events import Event, EventBus, EventSink, EventType
+from node.events import Event, EventBus, EventRecorder, EventType
 from node.metrics import Counter
 
 log = logging.getLogger("ostler.events")
@@ -17,7 +17,7 @@ KEPT = 100
 
 
 class EventLog:
-    """An ``EventSink`` that keeps the last events, and publishes each as an ``Event`` on ``bus``."""
+    """An ``EventRecorder`` that keeps the last events, and publishes each as an ``Event`` on ``bus``."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -48,16 +48,16 @@ class EventLog:
         return tuple(self._events)
 
 
-class FromThreads:
-    """An ``EventSink`` for other threads; emits to ``sink`` on the loop."""
+class EventsFromThreads:
+    """An ``EventRecorder`` for other threads; emits to ``recorder`` on the loop."""
 
-    def __init__(self, sink: EventSink, loop: asyncio.AbstractEventLoop) -> None:
-        self._sink = sink
+    def __init__(self, recorder: EventRecorder, loop: asyncio.AbstractEventLoop) -> None:
+        self._recorder = recorder
         self._loop = loop
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         """Emit the event on the loop."""
-        call_on(self._loop, lambda: self._sink.emit(kind, reason, message))
+        call_on(self._loop, lambda: self._recorder.emit(kind, reason, message))
 
 
 def call_on(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
