@@ -18,7 +18,7 @@ from pathlib import Path
 from bench import allocation, cells, extender, large, placement, pools
 from bench.figures import FLOOR, latency_figures, median, percentile
 from bench.hardware import Hardware, announce
-from bench.kubelet import BareKubelet, NothingCame, Registered
+from bench.kubelet import WITHIN, BareKubelet, NothingCame, Registered
 from bench.plugins import BETWEEN_SCANS, AgentPlugin, FloorPlugin, MeasuredPlugin
 from bench.process import undisturbed
 from protos.deviceplugin.v1beta1 import api_pb2
@@ -245,7 +245,7 @@ class BenchRun:
 
 def _scans(port: int) -> tuple[float, float]:
     """Seconds that all scans have taken, and how many there were."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WITHIN) as answer:
         text = answer.read().decode()
     found = dict(re.findall(r"^ostler_scan_duration_seconds_(sum|count) (\S+)$", text, re.MULTILINE))
     if found.keys() != {"sum", "count"}:

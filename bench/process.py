@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 KIB = 1024
+ENDS_WITHIN = 60.0
+"""Seconds that a process may take to end, on a machine that has much else to do."""
 
 
 class ProcessFailed(Exception):
@@ -70,14 +72,14 @@ class Measured:
         return awaited.result()
 
     async def wait(self) -> None:
-        """Wait for its end; it is killed after 5 s and ``ProcessFailed`` raised."""
+        """Wait for its end; it is killed after ``ENDS_WITHIN`` and ``ProcessFailed`` raised."""
         assert self._process is not None
         try:
-            await asyncio.wait_for(self._process.wait(), 5.0)
+            await asyncio.wait_for(self._process.wait(), ENDS_WITHIN)
         except TimeoutError as error:
             self._process.kill()
             await self._process.wait()
-            raise ProcessFailed("the process did not end within 5 s of SIGTERM", self.log) from error
+            raise ProcessFailed(f"the process did not end within {ENDS_WITHIN:g} s of SIGTERM", self.log) from error
 
     async def stop(self) -> None:
         """End it by SIGTERM, if it runs."""

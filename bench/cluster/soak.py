@@ -14,7 +14,7 @@ import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -26,7 +26,7 @@ from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.api import Object
 from tests.cluster.rig.podresources import allocatable_ids, listed
 from tests.cluster.rig.pods import PODS, Pods, phase, simple
-from tests.cluster.rig.processes import wait_until
+from tests.cluster.rig.processes import PATIENCE, wait_until
 
 PODS_IN_ALL = 1000
 AT_ONCE = 8
@@ -39,6 +39,10 @@ CALM = 25
 SOCKETS = {"kubelet/plugins_registry": 2, "kubelet/plugins": 1}
 """Folders and how many sockets belong there: each door registers by one, and claims are served on one of their own."""
 SHORT = "true"
+LOOK_AGAIN = 0.5
+"""Seconds until what is wrong is looked at once more: a look at hardware has files open, for a moment."""
+ENDS_WITHIN = 300.0
+"""Seconds that a pod may take: while it starts, agent and kubelet may be killed and started."""
 ADMISSION = "UnexpectedAdmissionError"
 """How the kubelet refuses a pod whose plugin died while it was asked; its controller makes a new one."""
 
@@ -64,7 +68,9 @@ class Soak:
         before = self._account()
         self._send(steady, ("kubelet",))
         self._all_there()
-        self._compare(before, self._account())
+        self.faults += self._lasting(lambda: self._grown(before))
+        for name, number in self._account().items():
+            print(f"{name}: {before[name]:g} before, {number:g} after")
 
     def _send(self, count: int, targets: tuple[str, ...]) -> None:
         """Pods in small groups, with a blow to one of ``targets`` every now and then."""
@@ -95,7 +101,7 @@ class Soak:
             self._stage.node.start_kubelet()
 
     def _take_back(self, name: str) -> None:
-        found = self._pods.wait(name, "has ended", lambda one: phase(one) in {"Succeeded", "Failed"}, 120)
+        found = self._pods.wait(name, "has ended", lambda one: phase(one) in {"Succeeded", "Failed"}, ENDS_WITHIN)
         end = phase(found)
         reason = found["status"].get("reason", "")
         self.ends[f"{end} {reason}".strip()] += 1
@@ -117,16 +123,30 @@ class Soak:
         """Everybody agrees: the Node, the kubelet's podresources, the agent."""
         node, agent = self._stage.node, self._stage.agent
         node.wait_ready(self._stage.cluster.api)
-        wait_allocatable(self._stage.cluster.api, node, OURS, DEVICES, 60)
-        wait_until("the agent is ready", agent.ready, 60)
-        wait_until("the kubelet has cleaned up", lambda: not self._pods.on_disk(node), 120)
-        shown = sorted(agent.offered(OURS))
-        if allocatable_ids(node, OURS) != shown:
-            self.faults.append(f"the kubelet knows {allocatable_ids(node, OURS)}, the agent offers {shown}")
+        wait_allocatable(self._stage.cluster.api, node, OURS, DEVICES)
+        wait_until("the agent is ready", agent.ready)
+        wait_until("the kubelet has cleaned up", lambda: not self._pods.on_disk(node))
+        self.faults += self._lasting(self._disagreement)
+
+    def _disagreement(self) -> list[str]:
+        """What agent, kubelet and API server say otherwise than they should, now."""
+        node = self._stage.node
+        wrong = []
+        known, shown = allocatable_ids(node, OURS), sorted(self._stage.agent.offered(OURS))
+        if known != shown:
+            wrong.append(f"the kubelet knows {known}, the agent offers {shown}")
         if held := {key: entries for key, entries in listed(node).items() if entries}:
-            self.faults.append(f"held after every pod is gone: {held}")
+            wrong.append(f"held after every pod is gone: {held}")
         if left := self._stage.cluster.api.items(PODS):
-            self.faults.append(f"{len(left)} pods are left")
+            wrong.append(f"{len(left)} pods are left")
+        return wrong
+
+    def _lasting(self, look: Callable[[], list[str]]) -> list[str]:
+        """What is wrong, if it is still wrong after a while."""
+        deadline = time.monotonic() + PATIENCE
+        while (wrong := look()) and time.monotonic() < deadline:
+            time.sleep(LOOK_AGAIN)
+        return wrong
 
     def _account(self) -> dict[str, float]:
         """What could leak, as numbers."""
@@ -140,15 +160,17 @@ class Soak:
             numbers[folder] = sum(not _is_the_kubelets(path) for path in files)
         return numbers
 
-    def _compare(self, before: dict[str, float], after: dict[str, float]) -> None:
+    def _grown(self, before: dict[str, float]) -> list[str]:
+        """What there is more of than it was, and sockets that do not belong there."""
+        wrong = []
+        after = self._account()
         for name, number in after.items():
-            allowed = GROWTH if name == "bytes" else 0
-            print(f"{name}: {before[name]:g} before, {number:g} after")
-            if number - before[name] > allowed:
-                self.faults.append(f"{name} grew from {before[name]:g} to {number:g}")
+            if number - before[name] > (GROWTH if name == "bytes" else 0):
+                wrong.append(f"{name} grew from {before[name]:g} to {number:g}")
         for folder, expected in SOCKETS.items():
             if (sockets := after[folder]) != expected:
-                self.faults.append(f"{sockets:g} files in {folder}, where {expected} belong")
+                wrong.append(f"{sockets:g} files in {folder}, where {expected} belong")
+        return wrong
 
     def report(self) -> Iterator[str]:
         """What happened, for people."""

@@ -42,15 +42,15 @@ class FloorDraService(dra_grpc.DRAPluginServicer, api_pb2_grpc.RegistrationServi
         self._endpoint = endpoint
         self._kubeconfig = kubeconfig
         self._folder = folder
-        self._client: Client | None = None
+        self._client: asyncio.Future[Client] | None = None
         self._threads = ThreadPoolExecutor(THREADS)
 
-    def connect(self) -> None:
+    def connect(self) -> Client:
         """Load the client library; in a thread, once the kubelet has been answered."""
         from kube.client import Client
         from kube.kubeconfig import from_kubeconfig
 
-        self._client = Client(from_kubeconfig(self._kubeconfig), random=random.random, connections=THREADS)
+        return Client(from_kubeconfig(self._kubeconfig), random=random.random, connections=THREADS)
 
     async def GetInfo(  # noqa: N802  # the methods' names are gRPC's
         self, request: api_pb2.InfoRequest, context: Context
@@ -62,16 +62,18 @@ class FloorDraService(dra_grpc.DRAPluginServicer, api_pb2_grpc.RegistrationServi
     async def NotifyRegistrationStatus(  # noqa: N802
         self, request: api_pb2.RegistrationStatus, context: Context
     ) -> api_pb2.RegistrationStatusResponse:
-        asyncio.get_running_loop().run_in_executor(self._threads, self.connect)
+        self._client = asyncio.get_running_loop().run_in_executor(self._threads, self.connect)
         return api_pb2.RegistrationStatusResponse()
 
     async def NodePrepareResources(  # noqa: N802
         self, request: dra.NodePrepareResourcesRequest, context: Context
     ) -> dra.NodePrepareResourcesResponse:
         answer = dra.NodePrepareResourcesResponse()
+        assert self._client is not None
+        client = await self._client
         for claim in request.claims:
             loop = asyncio.get_running_loop()
-            result = await loop.run_in_executor(self._threads, self._prepare, claim)
+            result = await loop.run_in_executor(self._threads, self._prepare, client, claim)
             answer.claims[claim.uid].devices.add(
                 request_names=[result["request"]],
                 pool_name=result["pool"],
@@ -89,10 +91,9 @@ class FloorDraService(dra_grpc.DRAPluginServicer, api_pb2_grpc.RegistrationServi
             answer.claims[claim.uid].SetInParent()
         return answer
 
-    def _prepare(self, claim: dra.Claim) -> dict[str, str]:
-        assert self._client is not None
+    def _prepare(self, client: Client, claim: dra.Claim) -> dict[str, str]:
         path = f"/apis/resource.k8s.io/v1/namespaces/{claim.namespace}/resourceclaims/{claim.name}"
-        found = self._client.get(path)
+        found = client.get(path)
         write_whole(self._record(claim.uid), RECORD)
         write_whole(self._spec(claim.uid), SPEC, 0o644)
         write_whole(self._record(claim.uid), RECORD)

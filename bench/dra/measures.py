@@ -198,8 +198,8 @@ class DraRun:
     async def _beside_one_waiting(self, agent: DriverProcess, devices: Sequence[str]) -> float:
         """Seconds until 199 claims are answered while one more wants a device that another claim has.
 
-        Raises ``DriverCallFailed`` if that one gets the device before it is free. A slow machine may refuse it first,
-        and then it asks again.
+        Raises ``DriverCallFailed`` if that one gets the device before it is free. A slow machine may refuse it first;
+        it asks again in any case, and a claim that is prepared gets the same answer.
         """
         driver = agent.driver
         holder, waiting, *others = await self._allocated([devices[0], *devices])
@@ -212,7 +212,10 @@ class DraRun:
         if late.done() and late.exception() is None:
             raise DriverCallFailed(f"{waiting.name} was given the device that {holder.name} had: {late.result()}")
         await driver.unprepare(holder)
-        await (driver.prepare(waiting) if late.done() else late)
+        await asyncio.wait([late])
+        # A refusal that nobody asks for is a warning at the end.
+        late.exception()
+        await driver.prepare(waiting)
         await asyncio.gather(*(driver.unprepare(claim) for claim in (waiting, *others)))
         return taken
 

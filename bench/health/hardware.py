@@ -97,8 +97,8 @@ def check() -> None:
 
 
 def interface_of(number: int) -> str:
-    """The interface of that number; the other end of its pair has an ``x`` behind it."""
-    return f"obench{number}"
+    """The interface of that number, of this process alone; the other end of its pair has an ``x`` behind it."""
+    return f"ob{os.getpid()}n{number}"
 
 
 @contextmanager
@@ -120,6 +120,17 @@ def ip(*lines: str) -> None:
     subprocess.run(["ip", "-batch", "-"], input="\n".join(lines) + "\n", text=True, check=True, capture_output=True)
 
 
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """When a change was begun, and when the kernel told of it.
+
+    The agent may have acted before the latter: it has a socket of its own, and may look for another reason.
+    """
+
+    asked: float
+    told: float
+
+
 class Bed:
     """The test bed's process, told by lines (``tests.node.udev.testbed``)."""
 
@@ -138,13 +149,14 @@ class Bed:
             attributes = {"operstate": "up", "carrier": "1", "type": "1", "mtu": "1500", "ifindex": f"{number + 2}"}
             await self._do("add", "net", f"net/{name}", path, attributes)
 
-    async def unbind(self, number: int) -> float:
-        """Have a function's driver let go of it; when the event was sent."""
+    async def unbind(self, number: int) -> Signal:
+        """Have a function's driver let go of it; the event is sent after that."""
         path = f"{ROOT}/0000:{0x84 + number:02x}:00.0"
+        asked = time.perf_counter()
         await self._do("link", f"{path}/driver", None)
-        began = time.perf_counter()
+        told = time.perf_counter()
         await self._do("uevent", path, "unbind")
-        return began
+        return Signal(asked, told)
 
     async def err(self, number: int) -> float:
         """Count an error of a function's PCIe link, of which nothing tells; when that was."""
@@ -204,12 +216,20 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
 
         def read() -> None:
             at = time.perf_counter()
-            # Every message that waits: other links of the machine may come and go faster than the loop turns.
-            while notified := netlink.notifications():
-                for kind, payload in notified:
-                    link = parse_link(payload) if kind == NEWLINK else None
-                    if link is not None and link.name == name and link.up and link.carrier is up and not said.done():
-                        said.set_result(at)
+            try:
+                # Every message that waits: other links of the machine may come and go faster than the loop turns.
+                while notified := netlink.notifications():
+                    for kind, payload in notified:
+                        link = parse_link(payload) if kind == NEWLINK else None
+                        if link is not None and link.name == name and link.up and link.carrier is up:
+                            tell(at)
+            except OSError:
+                # So fast that the kernel dropped messages: that one may be among them.
+                tell(at)
+
+        def tell(at: float) -> None:
+            if not said.done():
+                said.set_result(at)
 
         loop.add_reader(netlink.fileno(), read)
         try:
@@ -218,24 +238,13 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
             loop.remove_reader(netlink.fileno())
 
 
-@dataclass(frozen=True, slots=True)
-class Pulled:
-    """When a cable was asked to be pulled, and when rtnetlink said so here.
-
-    The agent has a socket of its own and may have acted before this process was told.
-    """
-
-    asked: float
-    told: float
-
-
-async def pull(number: int, *, up: bool = False) -> Pulled:
-    """Set the other end of a NIC's cable down or up; raises ``NothingCame``."""
+async def pull(number: int, *, up: bool = False) -> Signal:
+    """Set the other end of a NIC's cable down or up, of which rtnetlink tells; raises ``NothingCame``."""
     name = interface_of(number)
     async with carrier(name, up=up) as said:
         asked = time.perf_counter()
         await asyncio.to_thread(ip, f"link set {name}x {'up' if up else 'down'}")
         try:
-            return Pulled(asked, await asyncio.wait_for(said, WITHIN))
+            return Signal(asked, await asyncio.wait_for(said, WITHIN))
         except TimeoutError as error:
             raise NothingCame(f"the kernel does not tell of the carrier of {name}") from error

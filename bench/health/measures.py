@@ -120,8 +120,10 @@ class HealthRun:
                 seen.append(await _one_more(lists, 0, made.lose(index)))
                 healed.append(await _well(lists, made.find()))
             self._say("lost GPU with XID")
-            made.fail(self._effort.polled)
-            await _one_more(lists, 0, made.lose(self._effort.polled))
+            # The list may come because of the XID alone.
+            began = made.fail(self._effort.polled)
+            made.lose(self._effort.polled)
+            await _one_more(lists, 0, began)
             await asyncio.sleep(AFTER_EVENTS)
             after_xid.append(await _well(lists, made.find()))
         return {
@@ -136,9 +138,7 @@ class HealthRun:
         for number in range(self._effort.devices):
             self._say(f"carrier {number + 1} of {self._effort.devices}")
             await asyncio.sleep(BETWEEN)
-            pulled = await hardware.pull(number)
-            shown = await _one_more_shown(lists, number, pulled.asked)
-            times.append(max(0.0, shown - pulled.told))
+            times.append(await _one_more_told(lists, number, await hardware.pull(number)))
         return times
 
     async def _unbinds(self, lists: Registered, bed: hardware.Bed) -> list[float]:
@@ -148,7 +148,7 @@ class HealthRun:
         for number in range(self._effort.devices):
             self._say(f"unbind {number + 1} of {self._effort.devices}")
             await asyncio.sleep(BETWEEN)
-            times.append(await _one_more(lists, number, await bed.unbind(first + number)))
+            times.append(await _one_more_told(lists, number, await bed.unbind(first + number)))
         return times
 
     async def _polled(self, lists: Registered, bed: hardware.Bed) -> float:
@@ -165,13 +165,13 @@ class HealthRun:
     async def _healed(self, lists: Registered) -> float:
         """A cable that is put back, until the device is offered again: the policy's quiet time, mostly."""
         self._say("waiting for a NIC to be well again")
-        began = (await hardware.pull(0, up=True)).told
+        signal = await hardware.pull(0, up=True)
         wanted = self._effort.devices - 1
         async with asyncio.timeout(HEALED_WITHIN):
             while True:
                 newest = lists.lists[-1]
-                if newest.at >= began and newest.unhealthy == wanted:
-                    return newest.at - began
+                if newest.at >= signal.asked and newest.unhealthy == wanted:
+                    return max(0.0, newest.at - signal.told)
                 await asyncio.sleep(0.02)
 
     async def _flap_lists(self, lists: Registered) -> float:
@@ -212,12 +212,12 @@ class HealthRun:
 
 async def _one_more(lists: Registered, unhealthy: int, began: float) -> float:
     """Seconds from ``began`` until one device more than so many is shown unhealthy."""
-    return await _one_more_shown(lists, unhealthy, began) - began
+    return (await lists.list_where(lambda shown: shown.unhealthy == unhealthy + 1, began)).at - began
 
 
-async def _one_more_shown(lists: Registered, unhealthy: int, after: float) -> float:
-    """When one device more than so many was first shown unhealthy after that time."""
-    return (await lists.list_where(lambda shown: shown.unhealthy == unhealthy + 1, after)).at
+async def _one_more_told(lists: Registered, unhealthy: int, signal: hardware.Signal) -> float:
+    """The same since the kernel told of it; none where the agent was quicker."""
+    return max(0.0, await _one_more(lists, unhealthy, signal.asked) - (signal.told - signal.asked))
 
 
 async def _well(lists: Registered, began: float) -> float:
