@@ -25,6 +25,7 @@ import grpc.aio
 
 from node.kubelet.watcher_service import INQUIRY
 from node.sockets import CHANNEL, PREFIX, is_socket
+from node.tasks import report_fault
 from node.values import Value, value
 from plugin.kubelet import KUBELET_SOCKET, KubeletFolders, KubeletView, QuestionPace
 from plugin.listing import DeviceListing
@@ -182,6 +183,7 @@ class SlotOwnership:
             if self._inquiry is None or self._inquiry.done():
                 # Beside the checks: a plugin that does not answer must not make us late for the kubelet.
                 self._inquiry = asyncio.create_task(self._inquire(), name=f"ask newcomers {self._listing.resource}")
+                report_fault(self._inquiry, self._inquiry.get_name())
 
     async def _inquire(self) -> None:
         while self._newcomers:

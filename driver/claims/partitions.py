@@ -36,6 +36,7 @@ from node.partitions import (
     partition_name,
     whole_of_partition,
 )
+from node.tasks import report_fault
 from node.values import Value, value
 
 T = TypeVar("T")
@@ -216,7 +217,7 @@ class ClaimPartitions:
         """
         try:
             await self._rescan(gpus)
-        except Exception as error:
+        except Exception as error:  # Whatever it is, the claim cannot go on: the kubelet learns of it, and asks again.
             raise Unavailable(f"the devices cannot be scanned: {error}; the kubelet asks again") from error
 
     async def close(self) -> None:
@@ -252,10 +253,13 @@ class ClaimPartitions:
             if gpu in self._calls and not self._calls[gpu].done():
                 raise PartitionError(gpu, f"{_HANGS} an earlier call", pending=True)
         call = asyncio.ensure_future(self._in_thread(work, *arguments))
-        call.add_done_callback(_retrieve)
         self._calls.update(dict.fromkeys(gpus, call))
         # It goes on when nobody waits for it any more: a call into the driver cannot be cancelled.
-        done, _ = await asyncio.wait([call], timeout=self._patience)
+        try:
+            done, _ = await asyncio.wait([call], timeout=self._patience)
+        finally:
+            if not call.done():
+                report_fault(call, "a call into the driver that nobody waits for", (PartitionError,))
         if not done:
             raise PartitionError(", ".join(gpus) or "the sweep", f"{_HANGS} within {self._patience:g} s", pending=True)
         return call.result()
@@ -293,12 +297,6 @@ class ClaimPartitions:
             log.info("the scan for removed partitions failed", extra={"reason": str(error)})
         self._fading.update(dict.fromkeys(names, True))
         self._bus.publish(OfferChanged())
-
-
-def _retrieve(call: asyncio.Future[T]) -> None:
-    """Take the result of a call that nobody waits for any more, so that asyncio does not report it as lost."""
-    if not call.cancelled():
-        call.exception()
 
 
 def unpartitioned(bus: EventBus) -> ClaimPartitions:

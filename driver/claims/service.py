@@ -43,13 +43,13 @@ from driver.claims.recovery import recover
 from driver.claims.sharing import ClaimSharing, SharingTools
 from driver.devices.view import DoorView
 from driver.metadata.files import MetadataFiles
-from driver.tasks import LastingTasks
 from node.clocks import SYSTEM, Clocks
 from node.events import EventRecorder
 from node.ledger.events import ClaimRefused, HoldsChanged
 from node.ledger.holds import slices_of, wholes_of
 from node.ledger.ledger import Ledger
 from node.rules import Door, Doors
+from node.tasks import LastingTasks
 from node.values import replace
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class ClaimService:
         self.ledger = ledger if ledger is not None else Ledger()
         self._viewed = asyncio.Event()
         self._recovered = asyncio.Event()
-        self._tasks = LastingTasks()
+        self._tasks = LastingTasks(ClaimError)
         self._losers = Losers(self.ledger.bus)
         self._waits = Waits()
         self._book = ClaimBook(
@@ -116,7 +116,9 @@ class ClaimService:
         tombstones = self._book.tombstones
         began = tombstones.serial
         try:
-            answer = await self._counted(self._prepare(claim, began), self._book.observer.prepared)
+            answer = await self._counted(
+                self._prepare(claim, began), f"prepare claim {claim}", self._book.observer.prepared
+            )
         except ClaimError as error:
             # A claim that was released meanwhile belongs to nobody and waits for nothing.
             if (tombstones.serial_of(claim.uid) or 0) <= began:
@@ -133,7 +135,7 @@ class ClaimService:
 
         Raises Unavailable, or ClaimError for an invalid UID.
         """
-        await self._counted(self._unprepare(claim), self._book.observer.unprepared)
+        await self._counted(self._unprepare(claim), f"unprepare claim {claim}", self._book.observer.unprepared)
         self._book.failures.forget(claim.uid)
 
     def settled(self, uid: str) -> None:
@@ -260,25 +262,25 @@ class ClaimService:
         async with self._book.locks.of(claim.uid):
             await self._book.release(claim)
 
-    async def _counted(self, work: Coroutine[None, None, T], count: Callable[[str, float], None]) -> T:
+    async def _counted(self, work: Coroutine[None, None, T], name: str, count: Callable[[str, float], None]) -> T:
         began = self._book.monotonic()
         outcome = "ok"
         try:
-            return await self._finished(work)
+            return await self._finished(work, name)
         except ClaimError as error:
             outcome = "unavailable" if isinstance(error, Unavailable) else "refused"
             raise
         finally:
             count(outcome, self._book.monotonic() - began)
 
-    async def _finished(self, work: Coroutine[None, None, T]) -> T:
+    async def _finished(self, work: Coroutine[None, None, T], name: str) -> T:
         """The work's result; the work continues if the caller goes away."""
         try:
             self._waits.check()
         except Unavailable:
             work.close()
             raise
-        return await asyncio.shield(self._tasks.begin(work))
+        return await asyncio.shield(self._tasks.begin(work, name))
 
     def _holds_changed(self, _: HoldsChanged) -> None:
         """Wake every call that waits for a device: a hold of the plugin door may have ended or become known."""

@@ -180,12 +180,12 @@ class ClaimInterfaces(MovedInterfaces):
             # Nothing may stay in a sandbox that fails: the runtime need not tell of its end.
             self._retried.end(sandbox)
             for uid in tasks:
-                self._retried.tasks.begin(self._retried.take_back(uid, sandbox.id))
+                self._retried.tasks.begin(self._retried.take_back(uid, sandbox.id), f"interfaces of claim {uid}")
             raise SandboxRefused("; ".join(failures))
         for uid, task in tasks.items():
             if task in late:
                 log.warning("the interfaces of a pod arrive late", extra={"pod": sandbox.pod, "claim": uid})
-                self._retried.tasks.begin(self._retried.arrive(uid, sandbox))
+                self._retried.tasks.begin(self._retried.arrive(uid, sandbox), f"interfaces of claim {uid}")
 
     def _begin(self, sandbox: Sandbox, records: Sequence[ClaimRecord]) -> dict[str, asyncio.Task[None]]:
         """Begin to move the interfaces of these claims; the tasks by the claim's UID. Raises SandboxRefused."""
@@ -193,7 +193,7 @@ class ClaimInterfaces(MovedInterfaces):
             raise SandboxRefused(_on_host_network(sandbox.pod, records[0]))
         return {
             record.claim.uid: self._retried.tasks.begin(
-                self._retried.attach(record.claim.uid, sandbox), name=f"interfaces of {record.claim}"
+                self._retried.attach(record.claim.uid, sandbox), f"interfaces of claim {record.claim}"
             )
             for record in records
         }
@@ -207,7 +207,10 @@ class ClaimInterfaces(MovedInterfaces):
         there = [uid for uid, move in self._mover.out.items() if move.sandbox.id == sandbox.id]
         # A move that is under way is not on record yet, but has the lock.
         there += [uid for uid in self._retried.records if uid not in there and self._retried.locks.busy(uid)]
-        tasks = [self._retried.tasks.begin(self._retried.take_back(uid, sandbox.id)) for uid in there]
+        tasks = [
+            self._retried.tasks.begin(self._retried.take_back(uid, sandbox.id), f"interfaces of claim {uid}")
+            for uid in there
+        ]
         if tasks:
             done, _ = await asyncio.wait(tasks, timeout=self._pace.deadline)
             failures = _failures(done)
@@ -239,7 +242,9 @@ class ClaimInterfaces(MovedInterfaces):
                     self._retried.expect_in(uid, sandbox)
                     work.append(self._retried.arrive(uid, sandbox))
         if work:
-            await asyncio.wait([self._retried.tasks.begin(each) for each in work], timeout=self._pace.deadline)
+            await asyncio.wait(
+                [self._retried.tasks.begin(each, "interfaces of a claim") for each in work], timeout=self._pace.deadline
+            )
 
     async def _rebuild(self, alive: Iterable[Sandbox]) -> None:
         """Put claims whose journal was damaged on record again, as far as their interfaces are marked."""

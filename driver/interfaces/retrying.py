@@ -16,9 +16,9 @@ from driver.interfaces.claim_mover import ClaimMover, InterfacePace, interfaces_
 from driver.interfaces.journal import ClaimMove
 from driver.interfaces.moving import MoveFailed, namespace_of
 from driver.nri.sandboxes import Sandbox, SandboxRefused
-from driver.tasks import LastingTasks
 from node.files import FileError
 from node.interfaces.model import InterfaceError
+from node.tasks import LastingTasks
 
 log = logging.getLogger("ostler.interfaces")
 
@@ -42,7 +42,7 @@ class RetriedMoves:
         """IDs of sandboxes that have ended or were refused."""
         self._woken = asyncio.Event()
         self.locks = ClaimLocks()
-        self.tasks = LastingTasks()
+        self.tasks = LastingTasks(InterfaceError, SandboxRefused, FileError)
 
     def expect(self, record: ClaimRecord) -> None:
         """Move the interfaces of this prepared claim, if it has any, when its pod's sandbox starts."""
@@ -85,9 +85,13 @@ class RetriedMoves:
         """Try once, now, what has failed."""
         due = list(self.due.items())
         tasks = [
-            self.tasks.begin(self.take_back(uid) if sandbox is None else self.arrive(uid, sandbox, again=True))
+            self.tasks.begin(
+                self.take_back(uid) if sandbox is None else self.arrive(uid, sandbox, again=True),
+                f"interfaces of claim {uid}",
+            )
             for uid, sandbox in due
         ]
+        # What is expected of them is noted where it is raised, and LastingTasks logs the rest.
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def attach(self, uid: str, sandbox: Sandbox, *, again: bool = False) -> None:

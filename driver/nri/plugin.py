@@ -21,6 +21,7 @@ from kube.backoff import Backoff, BackoffPolicy
 from node.clocks import SELDOM, Clocks
 from node.directories import DirectoryWatcher
 from node.events import EventBus
+from node.tasks import report_fault
 from protos.nri.v1alpha1.nri_pb2 import RegisterPluginRequest
 
 log = logging.getLogger("ostler.nri")
@@ -72,6 +73,8 @@ class NriPlugin:
                 # A folder that does not exist would be looked at four times a second: a retry now and then is enough.
                 if watching is None and self._socket.parent.is_dir():
                     watching = asyncio.create_task(DirectoryWatcher((self._socket.parent,), self._appeared.set).run())
+                    # Without it connections are still tried, only later.
+                    report_fault(watching, "watch of the folder of the NRI socket")
                 self._appeared.clear()
                 try:
                     await self._connection()
@@ -81,8 +84,7 @@ class NriPlugin:
         finally:
             if watching is not None:
                 watching.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await watching
+                await asyncio.wait((watching,))
             await self._sequence.close()
 
     async def _pause(self) -> None:

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from driver.nri.calls import Code, RpcFailed
 from driver.nri.sandboxes import PodSandboxes, Sandbox, SandboxRefused
-from driver.tasks import LastingTasks
 from node.interfaces.model import InterfaceError
+from node.tasks import LastingTasks
 
 log = logging.getLogger("ostler.nri")
 
@@ -27,14 +27,14 @@ class SandboxSequence:
         self._sandboxes = sandboxes
         self._synchronizing: asyncio.Task[None] | None = None
         self._last: dict[str, asyncio.Task[None]] = {}
-        self._tasks = LastingTasks()
+        self._tasks = LastingTasks(RpcFailed)
 
     async def synchronize(self, sandboxes: Sequence[Sandbox], within: float) -> None:
         """Hand over all sandboxes. Returns after ``within`` seconds at the latest, whether it has ended or not.
 
         An error is logged: the runtime would only end the connection, and each sandbox is judged again when it runs.
         """
-        task = self._tasks.begin(self._synchronize(self._synchronizing, sandboxes))
+        task = self._tasks.begin(self._synchronize(self._synchronizing, sandboxes), "synchronize sandboxes")
         self._synchronizing = task
         await asyncio.wait((task,), timeout=within)
 
@@ -58,7 +58,9 @@ class SandboxSequence:
         before = self._last.get(sandbox.id)
         if before is None and not self._sandboxes.concerns(sandbox):
             return
-        task = self._tasks.begin(self._act(verb, act, sandbox, (self._synchronizing, before)))
+        task = self._tasks.begin(
+            self._act(verb, act, sandbox, (self._synchronizing, before)), f"{verb} sandbox of pod {sandbox.pod}"
+        )
         self._last[sandbox.id] = task
         task.add_done_callback(lambda _: self._forget(sandbox.id, task))
         await asyncio.wait((task,), timeout=within)

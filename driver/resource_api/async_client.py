@@ -27,6 +27,7 @@ from kube.errors import (
     Unreachable,
     WriteConflict,
 )
+from node.tasks import report_fault
 
 if TYPE_CHECKING:
     from driver.resource_api.client import ResourceApi
@@ -79,10 +80,13 @@ class AsyncResourceApi:
         if self._closed:
             raise Unavailable(_ENDING)
         work = asyncio.get_running_loop().run_in_executor(self._pool, lambda: ask(self.made()))
-        # A thread cannot be cancelled with its caller; a later answer is dropped.
-        work.add_done_callback(_heard)
         seconds = self._patience if patience is None else patience
-        done, _ = await asyncio.wait((work,), timeout=seconds)
+        try:
+            done, _ = await asyncio.wait((work,), timeout=seconds)
+        finally:
+            if not work.done():
+                # A thread cannot be cancelled with its caller; a later answer is dropped, a fault of ours is logged.
+                report_fault(work, "a question to the API server that nobody waits for", (KubeError,))
         if not done:
             text = f"the API server has not answered within {seconds:g} s; check its load and the network"
             raise Unavailable(f"{text}; the agent asks again later")
@@ -135,9 +139,3 @@ def explained(error: KubeError, what: str, right: str) -> str:
     if isinstance(error, RequestError):
         return f"{what}: the API server gives no usable answer ({error})"
     return f"{what}: cannot ask the API server: {error}"
-
-
-def _heard(work: asyncio.Future[T]) -> None:
-    """Retrieve a call's error, because asyncio complains of errors that nobody retrieves; the caller may be gone."""
-    if not work.cancelled():
-        work.exception()

@@ -32,6 +32,7 @@ from node.ledger.tenants import Tenants
 from node.offer import Offer, OfferedDevice
 from node.rules import Door, Rule
 from node.sharing import replica_of
+from node.tasks import report_fault
 from node.values import Value, replace, value
 
 ANSWERING = 0.5
@@ -291,6 +292,7 @@ class Bookkeeping:
         if self.plugin.unattributed and (self._attributing is None or self._attributing.done()):
             # At once: the next allocation may overwrite the checkpoint, and would have to wait for this.
             self._attributing = asyncio.get_running_loop().create_task(self._attribute(), name="attribution")
+            report_fault(self._attributing, "attribution")
 
     def pods_changed(self) -> None:
         """Read soon: a pod is known to be gone, or a claim needs a device that a pod has."""

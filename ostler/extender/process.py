@@ -18,13 +18,13 @@ import socket
 import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kube.access import Access, FixedCredentials, in_cluster, runs_in_cluster
+from kube.access import SERVICE_ACCOUNT, Access, FixedCredentials, in_cluster, runs_in_cluster
 from kube.client import Client
+from kube.errors import ConfigurationError
 from kube.events import EventPoster, Subject
 from kube.kubeconfig import from_kubeconfig
 from node.named_files import read_named_file
@@ -374,14 +374,17 @@ def restart_keys(old: ExtenderSettings, new: ExtenderSettings) -> tuple[str, ...
     return tuple(key for key, is_changed in keys.items() if is_changed)
 
 
-def default_lease(environment: Mapping[str, str]) -> LeaseName | None:
+def default_lease(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT) -> LeaseName | None:
     """The lease of a replica in a pod; None outside, where nobody else runs."""
-    if not runs_in_cluster(environment):
+    if not runs_in_cluster(environment, folder):
         return None
-    with suppress(Exception):
-        if namespace := in_cluster(environment).namespace:
-            return LeaseName(namespace, COMPONENT)
-    return None
+    try:
+        namespace = in_cluster(environment, folder).namespace
+    except ConfigurationError as error:
+        problem = "no lease: every replica acts, since the service account is not usable"
+        log.warning(problem, extra={"error": str(error)})
+        return None
+    return LeaseName(namespace, COMPONENT) if namespace else None
 
 
 def _listener(key: str, address: str) -> socket.socket:

@@ -63,7 +63,7 @@ NO_LOOKS = {
     "driver/node_watch/reservations.py:Reservations": PUT_OFF,
     "driver/slices/controller.py:Controller": CALLED,
     "driver/slices/queue.py:PoolQueue": PUT_OFF,
-    "driver/tasks.py:LastingTasks": CALLED,
+    "node/tasks.py:LastingTasks": CALLED,
     "kube/client.py:Client": FAILED,
     "kube/events.py:EventPoster": PUT_OFF,
     "kube/node_identity.py:await_node": FAILED,

@@ -139,6 +139,27 @@ async def test_a_driver_that_hangs_keeps_one_thread_and_its_own_claims(parts: Pa
     parts.check_empty()
 
 
+async def test_a_bug_in_a_call_into_the_driver_that_nobody_waits_for_is_logged(
+    parts: Parts, caplog: pytest.LogCaptureFixture
+) -> None:
+    parts.patience = 0.1
+    service = await parts.started()
+    parts.put(1, PART)
+
+    def break_down(_: str) -> None:
+        raise TypeError("a bug")
+
+    gate = parts.hardware.gates[GPU.name] = threading.Event()
+    parts.hardware.reached = break_down
+    with pytest.raises(PartitionPending, match="the driver does not answer within"):
+        await service.prepare(reference(1))
+    gate.set()
+    await eventually(lambda: any(record.name == "ostler.tasks" for record in caplog.records))
+    fault = next(vars(record) for record in caplog.records if record.name == "ostler.tasks")
+    assert fault["task"] == "a call into the driver that nobody waits for"
+    assert fault["error"] == "TypeError: a bug"
+
+
 async def test_a_sweep_that_hangs_keeps_no_claim_from_being_prepared(parts: Parts) -> None:
     parts.patience = 0.1
     service = await parts.started()

@@ -156,3 +156,23 @@ async def test_an_interface_whose_name_was_taken_meanwhile_is_reported_with_its_
             "another interface has the name it had; rename one of them"
         )
     ]
+
+
+async def test_a_bug_in_a_move_that_is_tried_again_is_logged_and_the_move_stays_due(
+    place: InterfaceNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    def break_down(call: str) -> None:
+        if call == "look":
+            raise TypeError("a bug")
+
+    await place.prepared()
+    place.mover.faults[NIC1, "attach"] = "busy"
+    await place.interfaces.synchronize([place.sandbox()])
+    place.mover.faults.clear()
+    before, place.mover.before = place.mover.before, break_down
+    await place.interfaces.retry()
+    faults = [vars(record) for record in caplog.records if record.name == "ostler.tasks"]
+    assert [(each["task"], each["error"]) for each in faults] == [("interfaces of claim uid-1", "TypeError: a bug")]
+    place.mover.before = before
+    await place.interfaces.retry()
+    assert place.guard().exists()

@@ -187,6 +187,25 @@ async def test_a_call_does_not_last_longer_than_its_patience(words: Scripted) ->
     api.close()
 
 
+async def test_a_bug_in_a_call_that_nobody_waits_for_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    gate = threading.Event()
+
+    def ask(_: ResourceApi) -> None:
+        assert gate.wait(60)
+        raise TypeError("a bug")
+
+    with ApiServer() as server:
+        api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)), patience=0.01)
+        with pytest.raises(Unavailable):
+            await api.call(ask)
+        gate.set()
+        await eventually(lambda: bool(caplog.records))
+        api.close()
+    fault = vars(caplog.records[0])
+    assert fault["task"] == "a question to the API server that nobody waits for"
+    assert fault["error"] == "TypeError: a bug"
+
+
 async def test_claims_do_not_wait_for_each_other(words: Scripted) -> None:
     together = threading.Barrier(16)
     server = Upgrading(words, "v1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from kube.access import Access, FixedCredentials
 from kube.backoff import BackoffPolicy
 from kube.client import Client, RequestLimits
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
+from ostler.extender.process import default_lease
 from tests.making.extender_cluster import ClusterApi
 from tests.waiting import until
 
@@ -123,3 +125,15 @@ def test_a_replica_that_restarts_with_its_identity_goes_on(api: ClusterApi) -> N
     assert (spec(api)["acquireTime"], spec(api)["leaseTransitions"]) == (acquired, 0)
     first.release()
     again.release()
+
+
+def test_a_broken_service_account_gives_no_lease_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "token").write_text("secret")
+    (tmp_path / "namespace").write_text("kube-system")
+    in_a_pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
+    assert default_lease(in_a_pod, tmp_path) is None
+    (line,) = caplog.records
+    assert line.message == "no lease: every replica acts, since the service account is not usable"
+    assert str(tmp_path / "ca.crt") in vars(line)["error"]
