@@ -49,7 +49,6 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("others")
 
 
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config, specs: Sequence[execnet.XSpec]) -> None:
     """Several workers collect once: see ``tests.making.forked_workers``."""
     workers = contextlib.ExitStack()
