@@ -21,6 +21,7 @@ import pytest
 from node.inventory.recordings import source
 from ostler.cli import progress
 from sandbox import process, waits
+from sandbox.conformance import rule
 from tests.making import forked_workers, recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
@@ -111,6 +112,14 @@ def patient_boxes() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (waits, "REGISTRATION_TIMEOUT")):
             patch.setattr(module, name, 120.0)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patient_conformance() -> Iterator[None]:
+    """Rules of conformance get time, too: they are judged eight at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule, "LONGEST", 1800.0)
         yield
 
 

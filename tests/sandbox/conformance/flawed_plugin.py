@@ -93,7 +93,8 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
                 if not taken:
                     return
         if EARLY in self.flaws and self.kubelet.exists():
-            await self._register(timeout=0.2)
+            # Shorter than the kubelet waits, and long enough for the call to arrive on a machine that others use.
+            await self._register(timeout=2.0)
         known: FileId | None = None
         own: FileId | None = None
         first: FileId | None = None

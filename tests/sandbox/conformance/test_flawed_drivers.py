@@ -16,6 +16,9 @@ from sandbox.conformance.testbed import ConformancePace
 from tests.sandbox.conformance.flawed_driver import ENDS_ITSELF, DriverInProcess
 from tests.sandbox.conformance.judging import Seen, judged_once
 
+# The first test makes all runs, for every worker.
+pytestmark = pytest.mark.timeout(1800)
+
 NONE = "none"
 PACE = ConformancePace(patience=60, call=60, quiet=0.05, grace=1.0, away=0.2, slices=60, calls=100)
 """Of drivers that are never waited for in vain, however slow the machine is."""

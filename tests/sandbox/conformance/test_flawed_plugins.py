@@ -22,6 +22,9 @@ from tests.sandbox.conformance.flawed_plugin import (
 )
 from tests.sandbox.conformance.judging import Seen, judged_once
 
+# The first test makes all runs, for every worker.
+pytestmark = pytest.mark.timeout(1800)
+
 PACE = ConformancePace(patience=240, call=240, quiet=0.05, grace=1.0, away=0.2, calls=40, streams=2)
 """Of plugins that are never waited for in vain, however slow the machine is.
 
