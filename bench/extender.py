@@ -32,7 +32,8 @@ Json = dict[str, Any]
 WAITING_PODS = 1500
 WHOLE_NODES = 20
 """Questions that list whole Nodes, as without ``nodeCacheCapable``."""
-PATIENCE = 60.0
+PATIENCE = 300.0
+"""Seconds for the extender to answer: many times what it takes, for a machine that has much else to do."""
 PAGE = 500
 """Objects in a page, as the extender asks for."""
 UNREAD = "x" * 1500

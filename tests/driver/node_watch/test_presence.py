@@ -152,7 +152,7 @@ def test_a_list_of_thousands_of_pods_does_not_hold_up_the_loop() -> None:
         presence.replaced(pods)
         assert len(presence.pods) == 10_000
         assert presence.name_of(pods[7].uid)
-        assert time.thread_time() - began < 0.05
+        assert time.thread_time() - began < 0.2
 
 
 def test_a_pods_object_is_cut_down_to_what_is_read_of_it() -> None:

@@ -73,7 +73,7 @@ async def _stub(kubelet: Kubelet, *, pre_start: bool = False, preferred: bool = 
 
 @pytest.mark.parametrize("call", ["Allocate", "GetPreferredAllocation", "PreStartContainer"])
 async def test_hanging_call_is_reported_while_it_hangs_and_when_it_is_given_up(node: Node, call: str) -> None:
-    kubelet = await node.kubelet(call_timeout=2, pending_after=0.05)
+    kubelet = await node.kubelet(call_timeout=5, pending_after=0.05)
     stream = kubelet.events()
     is_start = call == "PreStartContainer"
     async with _stub(kubelet, pre_start=is_start, preferred=call == "GetPreferredAllocation") as stub:
@@ -264,7 +264,8 @@ class CutConnection:
 
 @pytest.mark.parametrize("after", [20, 80, 300, 5_000])
 async def test_connection_that_breaks_in_mid_message_ends_the_plugin_and_nothing_else(node: Node, after: int) -> None:
-    kubelet = await node.kubelet(dial_timeout=1.0)
+    # Time enough for the plugin that works, on a machine that has much else to do.
+    kubelet = await node.kubelet(dial_timeout=5.0)
     stream = kubelet.events()
     hidden, shown = node.root / "hidden.sock", kubelet.settings.device_plugin_dir / "cut.sock"
     await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
