@@ -296,7 +296,9 @@ def _slice_defaults(spec: Object, now: str | None) -> dict[str, object]:
             for name, mapping in resources.items()
         }
 
-    def device(entry: Object) -> dict[str, object]:
+    def device(entry: Object) -> Object:
+        if "nodeAllocatableResourceMappings" not in entry and "taints" not in entry:
+            return entry
         mapped = _at(entry, ("nodeAllocatableResourceMappings",), mappings)
         return _each(mapped, "taints", lambda taint: _dated(taint, now))
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
 from scheduling.api.excerpts import shown
@@ -48,9 +49,15 @@ class Undecodable(Exception):
     """A value does not have the type of its field. `field`: its path; `message`: what was expected and found."""
 
     def __init__(self, field: str, expected: str, found: object) -> None:
+        self._expected, self._found = expected, found
         self.message = f"must be {expected}, is {shown(found)}"
         super().__init__(f"{field or 'the object'}: {self.message}")
         self.field = field
+
+    def within(self, place: str) -> Undecodable:
+        """Return the same fault of a value at `place` (a field's name, or an index or name in brackets)."""
+        dot = "." if self.field and not self.field.startswith("[") else ""
+        return Undecodable(f"{place}{dot}{self.field}", self._expected, self._found)
 
 
 def decoded(resource: object, kind: str) -> dict[str, Any]:
@@ -62,56 +69,126 @@ def decoded(resource: object, kind: str) -> dict[str, Any]:
         raise Undecodable("apiVersion", f"{API_VERSION}, to which other versions are converted", resource["apiVersion"])
     if resource.get("kind") not in (None, "", kind):
         raise Undecodable("kind", kind, resource["kind"])
-    tree: dict[str, Any] = _read(resource, BY_KIND[kind], "")
+    tree: dict[str, Any] = _reader_of_kind(kind)(resource)
     return tree
 
 
-def _read(value: object, type_: Type, path: str) -> Any:
-    """Return a value as typed data; null becomes the zero value of its type. Raises Undecodable."""
+_Reader = Callable[[object], Any]
+"""Returns a value as typed data; null becomes the zero value of its type. Raises Undecodable, with paths from there."""
+
+
+@cache
+def _reader_of_kind(kind: str) -> _Reader:
+    """Return the reader of a kind: made once, since asking each value's type takes most of the time of a reading."""
+    return _reader(BY_KIND[kind])
+
+
+def _reader(type_: Type) -> _Reader:
     if isinstance(type_, Scalar):
-        return _read_scalar(value, type_, path)
-    if value is None:
-        return zero(type_)
+        return _SCALAR_READERS[type_]
     if isinstance(type_, ListOf):
-        if not isinstance(value, list):
-            raise Undecodable(path, "a list", value)
-        return [_read(entry, type_.item, f"{path}[{index}]") for index, entry in enumerate(value)]
-    if not isinstance(value, Mapping):
-        raise Undecodable(path, "a mapping", value)
+        return _list_reader(_reader(type_.item))
     if isinstance(type_, MapOf):
+        return _map_reader(_reader(type_.item))
+    return _shape_reader([(name, _reader(field.type)) for name, field in type_.fields.items()])
+
+
+def _list_reader(read_item: _Reader) -> _Reader:
+    def read(value: object) -> Any:
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            raise Undecodable("", "a list", value)
+        made: list[Any] = []
+        try:
+            for entry in value:
+                made.append(read_item(entry))  # noqa: PERF401 - its length is the index of a faulty entry
+        except Undecodable as fault:
+            raise fault.within(f"[{len(made)}]") from fault.__cause__
+        return made
+
+    return read
+
+
+def _map_reader(read_item: _Reader) -> _Reader:
+    def read(value: object) -> Any:
+        if value is None:
+            return {}
+        if type(value) is not dict and not isinstance(value, Mapping):
+            raise Undecodable("", "a mapping", value)
         for name in value:
             if not isinstance(name, str):
-                raise Undecodable(path, "a mapping of strings", name)
-        return {_text(name): _read(entry, type_.item, f"{path}[{name}]") for name, entry in value.items()}
-    start = f"{path}." if path else ""
-    return {
-        name: _read(value[name], field.type, start + name)
-        for name, field in type_.fields.items()
-        if value.get(name) is not None
-    }
+                raise Undecodable("", "a mapping of strings", name)
+        made = {}
+        name = ""
+        try:
+            for name, entry in value.items():
+                made[name if name.isascii() else _text(name)] = read_item(entry)
+        except Undecodable as fault:
+            raise fault.within(f"[{name}]") from fault.__cause__
+        return made
+
+    return read
 
 
-def _read_scalar(value: object, type_: Scalar, path: str) -> Any:
-    if type_ is RAW:
+def _shape_reader(fields: Sequence[tuple[str, _Reader]]) -> _Reader:
+    def read(value: object) -> Any:
+        if value is None:
+            return {}
+        if type(value) is not dict and not isinstance(value, Mapping):
+            raise Undecodable("", "a mapping", value)
+        made = {}
+        name = ""
         try:
-            _bounded(value)
-            raw(value)
-        except (TypeError, ValueError) as error:  # from YAML: dates, not-a-number, loops of aliases
-            raise Undecodable(path, type_.value, value) from error
-        return value
-    if type_ is QUANTITY:
-        try:
-            return of_json(value)
-        except ValueError as error:
-            raise Undecodable(path, type_.value, value) from error
+            for name, read_field in fields:
+                entry = value.get(name)
+                if entry is not None:
+                    made[name] = read_field(entry)
+        except Undecodable as fault:
+            raise fault.within(name) from fault.__cause__
+        return made
+
+    return read
+
+
+def _read_raw(value: object) -> object:
+    try:
+        _bounded(value)
+        raw(value)
+    except (TypeError, ValueError) as error:  # from YAML: dates, not-a-number, loops of aliases
+        raise Undecodable("", RAW.value, value) from error
+    return value
+
+
+def _read_quantity(value: object) -> Quantity:
+    try:
+        return of_json(value)
+    except ValueError as error:
+        raise Undecodable("", QUANTITY.value, value) from error
+
+
+def _read_text(value: object) -> str:
+    if isinstance(value, str):
+        return _text(value)
     if value is None:
-        return zero(type_)
-    if type_ is TIME:
-        return _read_time(value, path)
-    wanted = {Scalar.TEXT: str, Scalar.INTEGER: int, Scalar.FLAG: bool}[type_]
-    if not isinstance(value, wanted) or (wanted is int and not (type(value) is int and is_int64(value))):
-        raise Undecodable(path, type_.value, value)
-    return _text(value) if isinstance(value, str) else value
+        return ""
+    raise Undecodable("", Scalar.TEXT.value, value)
+
+
+def _read_integer(value: object) -> int:
+    if value is None:
+        return 0
+    if type(value) is int and is_int64(value):
+        return value
+    raise Undecodable("", Scalar.INTEGER.value, value)
+
+
+def _read_flag(value: object) -> bool:
+    if value is None:
+        return False
+    if isinstance(value, bool):
+        return value
+    raise Undecodable("", Scalar.FLAG.value, value)
 
 
 def _text(value: str) -> str:
@@ -133,17 +210,29 @@ def _bounded(value: object) -> None:
         rest += [(each, depth + 1) for each in inner if isinstance(each, Mapping | list | tuple)]
 
 
-def _read_time(value: object, path: str) -> str:
+def _read_time(value: object) -> str | None:
     """Return the time as the API server writes it: whole seconds, UTC."""
+    if value is None:
+        return None
     match = _TIME.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise Undecodable(path, TIME.value, value)
+        raise Undecodable("", TIME.value, value)
     day, hour, minute, second, _, zone, _ = match.groups()
     try:
         moment = datetime.fromisoformat(f"{day}T{hour:0>2}:{minute}:{second}{zone}")
         return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
     except (ValueError, OverflowError) as error:
-        raise Undecodable(path, TIME.value, value) from error
+        raise Undecodable("", TIME.value, value) from error
+
+
+_SCALAR_READERS: Final[Mapping[Scalar, _Reader]] = {
+    Scalar.TEXT: _read_text,
+    Scalar.INTEGER: _read_integer,
+    Scalar.FLAG: _read_flag,
+    Scalar.QUANTITY: _read_quantity,
+    Scalar.TIME: _read_time,
+    Scalar.RAW: _read_raw,
+}
 
 
 def written(value: Any, type_: Type) -> Any:

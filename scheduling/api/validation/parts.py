@@ -102,6 +102,11 @@ def class_name(text: str, path: str) -> Iterator[StatusCause]:
         yield from subdomain(text, path)
 
 
+def is_identifier(text: str) -> bool:
+    """Whether `identifier` finds nothing."""
+    return len(text) <= ATTRIBUTE_ID_BYTES and _IDENTIFIER.fullmatch(text) is not None
+
+
 def identifier(text: str, path: str) -> Iterator[StatusCause]:
     """A C identifier of at most 32 bytes."""
     if size(text) > ATTRIBUTE_ID_BYTES:

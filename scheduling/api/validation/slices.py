@@ -36,6 +36,7 @@ from scheduling.api.validation.parts import (
     NODE_FIELDS,
     chosen_nodes,
     driver,
+    is_identifier,
     label,
     label_key,
     node_fields,
@@ -62,6 +63,9 @@ _VALUE_BYTES: Final = 64
 _SCALARS: Final = ("int", "bool", "string", "version")
 LISTS: Final = ("ints", "bools", "strings", "versions")
 """Fields of list attributes (KEP-5491)."""
+_ALL_LISTS: Final = frozenset(LISTS)
+_USUAL_FIELDS: Final = frozenset({"name", "attributes", "capacity", "allowMultipleAllocations"})
+"""Fields of a device that `device` judges itself."""
 _NUMBER: Final = r"(0|[1-9][0-9]*)"
 _PRE_RELEASE: Final = r"(0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _BUILD: Final = r"[0-9a-zA-Z-]+"
@@ -137,7 +141,7 @@ def _devices(spec: Spec, old: Spec | None) -> Iterator[StatusCause]:
 def _has_more(entry: Mapping[str, Any]) -> bool:
     if entry.get("taints") or entry.get("consumesCounters"):
         return True
-    return any(field in fact for fact in entry.get("attributes", {}).values() for field in LISTS)
+    return not all(map(_ALL_LISTS.isdisjoint, entry.get("attributes", {}).values()))
 
 
 def _counter_set(entry: Mapping[str, Any], path: str) -> Iterator[StatusCause]:
@@ -150,7 +154,19 @@ Attribute = Mapping[str, Any]
 
 def values_in(attribute: Attribute) -> int:
     """Return how many values an attribute counts for: the entries of its lists, or one."""
+    if _ALL_LISTS.isdisjoint(attribute):
+        return 1
     return sum(len(attribute.get(field, [])) for field in LISTS) or 1
+
+
+def _is_usual_attribute(name: str, entry: Attribute) -> bool:
+    """Whether an attribute breaks no rule, at a glance, as nearly all do; the rules judge any other."""
+    if len(entry) != 1 or not is_identifier(name):
+        return False
+    text = entry.get("string")
+    if text is None:
+        return "int" in entry or "bool" in entry
+    return len(text) <= _VALUE_BYTES and text.isascii()
 
 
 def attribute(entry: Attribute, path: str) -> Iterator[StatusCause]:
@@ -264,13 +280,21 @@ def device(entry: Device, path: str, *, per_device_nodes: bool, same_taints: boo
     facts, quantities = entry.get("attributes", {}), entry.get("capacity", {})
     if len(facts) + len(quantities) > _FACTS:
         yield invalid(path, len(facts) + len(quantities), f"attributes and capacities; at most {_FACTS} are allowed")
-    values = sum(values_in(fact) for fact in facts.values())
+    values = sum(map(values_in, facts.values()))
     if values > _ATTRIBUTE_VALUES:
         yield invalid(path, values, f"values of attributes; at most {_ATTRIBUTE_VALUES} are allowed")
     at, limit = f"{path}.attributes", ATTRIBUTE_NAME_BYTES
-    yield from mapped(facts, None, at, qualified_name, attribute, shown_bytes=limit)
+    unusual = {name: fact for name, fact in facts.items() if not _is_usual_attribute(name, fact)}
+    yield from mapped(unusual, None, at, qualified_name, attribute, shown_bytes=limit)
     capacity = shared_capacity if entry.get("allowMultipleAllocations") else single_capacity
-    yield from mapped(quantities, None, f"{path}.capacity", qualified_name, capacity, shown_bytes=limit)
+    unusual = {name: each for name, each in quantities.items() if "requestPolicy" in each or not is_identifier(name)}
+    yield from mapped(unusual, None, f"{path}.capacity", qualified_name, capacity, shown_bytes=limit)
+    if per_device_nodes or not entry.keys() <= _USUAL_FIELDS:
+        yield from _unusual_parts(entry, path, per_device_nodes=per_device_nodes, same_taints=same_taints)
+
+
+def _unusual_parts(entry: Device, path: str, *, per_device_nodes: bool, same_taints: bool) -> Iterator[StatusCause]:
+    """The parts that few devices have."""
     if not same_taints:
         yield from listed(entry.get("taints", []), _TAINTS, f"{path}.taints", taint)
     uses, at = entry.get("consumesCounters", []), f"{path}.consumesCounters"
