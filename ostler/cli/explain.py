@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.garbage import uncollected
 from ostler.cli.output import add_color, add_format, emit, page_form, print_document
 from ostler.cli.progress import Progress, patience
 from ostler.explain.access import add_access, add_filename, add_origin, open_cluster
@@ -53,21 +54,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_access(parser)
 
 
+@uncollected()
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print."""
-    # Here and not above: help needs none of it.
-    from ostler.explain.files import uncollected
-
     progress = Progress(sys.stderr, time.monotonic)
     try:
-        with uncollected():
-            state, asked, notes = _read(arguments, progress.say)
-            if len(asked) > 1:
-                notes = (
-                    *notes,
-                    f"each of the {len(asked)} is judged alone, as if the others took no device",
-                )
-            verdicts = [_explain(state, each, notes, arguments, progress) for each in asked]
+        state, asked, notes = _read(arguments, progress.say)
+        if len(asked) > 1:
+            notes = (*notes, f"each of the {len(asked)} is judged alone, as if the others took no device")
+        verdicts = [_explain(state, each, notes, arguments, progress) for each in asked]
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     finally:

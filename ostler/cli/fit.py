@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.garbage import uncollected
 from ostler.cli.output import add_color, add_format, emit, page_form, print_document
 from ostler.cli.progress import Progress, patience
 from ostler.explain.access import add_access, add_filename, add_origin, open_cluster
@@ -64,20 +65,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_access(parser)
 
 
+@uncollected()
 def run(arguments: argparse.Namespace) -> int:
     """Place and print, or compile a need."""
     if arguments.need is not None:
         return _run_need(arguments)
-    # Here and not above: help needs none of it.
-    from ostler.explain.files import uncollected
-
     progress = Progress(sys.stderr, time.monotonic)
     try:
         copies, nodes = _copies(arguments.copies), _nodes(arguments.nodes)
         if not arguments.filename:
             raise BadQuestion("nothing to place: give pods with -f FILE, or a need such as '2 gpu'")
-        with uncollected():
-            answer, noun = _answer(arguments, copies, nodes, progress.say)
+        answer, noun = _answer(arguments, copies, nodes, progress.say)
     except ExplainError as error:
         raise CommandFailed(str(error), Exit.USAGE) from error
     finally:

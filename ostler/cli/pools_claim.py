@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.garbage import uncollected
 from ostler.cli.output import emit, print_document
 from ostler.drawing.text import plain
 from ostler.pools.needs import add_need, check_nodes, claims_in, short_need
@@ -57,8 +58,8 @@ def run_need(text: str, arguments: argparse.Namespace) -> int:
     return _run([short_need(text)], (), arguments)
 
 
+@uncollected()
 def _run(claims: Sequence[DeviceClaim], written: Sequence[PoolDeviceClass], arguments: argparse.Namespace) -> int:
-    from ostler.explain.files import uncollected
     from scheduling.allocator.reading import AllocationError
     from scheduling.pools.compiler import compile_claims
     from scheduling.pools.lost import LeftOut
@@ -68,14 +69,13 @@ def _run(claims: Sequence[DeviceClaim], written: Sequence[PoolDeviceClass], argu
 
     nodes = getattr(arguments, "node", [])
     found: list[CompiledClaim] = []
-    with uncollected():
-        cluster = _cluster(arguments, written)
-        check_nodes(nodes, cluster.node_names)
-        try:
-            for each in compile_claims(claims, cluster, nodes or None):
-                found.append(each)  # noqa: PERF402 - those before a failure tell which claim fails
-        except (LeftOut, MatchingError, AllocationError, SearchGaveUp) as error:
-            raise CommandFailed(f"DeviceClaim {title_of(claims[len(found)])}: {error}", Exit.USAGE) from error
+    cluster = _cluster(arguments, written)
+    check_nodes(nodes, cluster.node_names)
+    try:
+        for each in compile_claims(claims, cluster, nodes or None):
+            found.append(each)  # noqa: PERF402 - those before a failure tell which claim fails
+    except (LeftOut, MatchingError, AllocationError, SearchGaveUp) as error:
+        raise CommandFailed(f"DeviceClaim {title_of(claims[len(found)])}: {error}", Exit.USAGE) from error
     _print(found, cluster.made_classes, arguments.output)
     return Exit.OK if all(each.node is not None for each in found) else Exit.FAILED
 

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.garbage import uncollected
 from ostler.cli.output import emit, print_document
 from ostler.drawing.text import plain
 from ostler.explain.access import add_filename
@@ -62,21 +63,20 @@ def run(arguments: argparse.Namespace) -> int:
     return Exit.FAILED if any(each.left_out for each in conversion.lost) else Exit.OK
 
 
+@uncollected()
 def _way_back(arguments: argparse.Namespace) -> int:
     """Print what the cluster publishes, as documents."""
-    from ostler.explain.files import uncollected
     from ostler.pools.source import pools_of
     from ostler.pools.supply import read_objects
     from scheduling.allocator.reading import AllocationError
     from scheduling.pools.published_documents import published_documents
     from scheduling.pools.reading import encode
 
-    with uncollected():
-        state = read_objects(arguments)
-        try:
-            found = published_documents(pools_of(state), state.classes, state.claims)
-        except AllocationError as error:
-            raise CommandFailed(str(error), Exit.USAGE) from error
+    state = read_objects(arguments)
+    try:
+        found = published_documents(pools_of(state), state.classes, state.claims)
+    except AllocationError as error:
+        raise CommandFailed(str(error), Exit.USAGE) from error
     print_objects(tuple(map(encode, found.documents)), tuple(found.lost), arguments.output)
     return Exit.FAILED if any(each.left_out for each in found.lost) else Exit.OK
 

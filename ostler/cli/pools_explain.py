@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
+from ostler.cli.garbage import uncollected
 from ostler.cli.output import add_color, add_format, emit, page_form, print_document
 from ostler.pools.needs import add_need, check_nodes, claims_in, short_need
 
@@ -39,22 +40,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_format(parser, ("text", "json", "yaml"))
 
 
+@uncollected()
 def run(arguments: argparse.Namespace) -> int:
     """Explain and print."""
     # Here and not above: help needs none of it.
     from ostler.cli.progress import Progress
-    from ostler.explain.files import uncollected
     from ostler.pools.supply import read_documents, read_supply
     from scheduling.pools.survey import pools_by_node, survey_pools
 
     progress = Progress(sys.stderr, time.monotonic)
     try:
-        with uncollected():
-            written = read_documents(arguments.filename)
-            asked = [short_need(arguments.need)] if arguments.need else _asked(written, arguments.filename)
-            supply = read_supply(arguments, written)
-            check_nodes(arguments.node, list(pools_by_node(supply.pools)))
-            answer = survey_pools(asked, supply.pools, supply.classes, arguments.node, progress.nodes)
+        written = read_documents(arguments.filename)
+        asked = [short_need(arguments.need)] if arguments.need else _asked(written, arguments.filename)
+        supply = read_supply(arguments, written)
+        check_nodes(arguments.node, list(pools_by_node(supply.pools)))
+        answer = survey_pools(asked, supply.pools, supply.classes, arguments.node, progress.nodes)
     finally:
         progress.end()
     _print(answer, arguments)

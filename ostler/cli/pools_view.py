@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from ostler.cli.exits import Exit
+from ostler.cli.garbage import uncollected
 from ostler.cli.output import add_format, emit, print_document, print_table
 from ostler.drawing.text import plain
 from ostler.pools.needs import check_nodes
@@ -32,26 +33,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_source(parser)
 
 
+@uncollected()
 def run(arguments: argparse.Namespace) -> int:
     """Read and print."""
     # Here and not above: help needs none of it.
-    from ostler.explain.files import uncollected
     from ostler.pools.supply import read_supply
     from scheduling.pools.overview import nodes_of
 
-    with uncollected():
-        supply = read_supply(arguments)
-        nodes = nodes_of(supply.pools)
-        if arguments.node:
-            known = {each.name: each for each in nodes if each.name}
-            check_nodes(arguments.node, list(known))
-            nodes = tuple(known[name] for name in dict.fromkeys(arguments.node))
-        if arguments.output != "table":
-            from ostler.pools.forms import view_document
+    supply = read_supply(arguments)
+    nodes = nodes_of(supply.pools)
+    if arguments.node:
+        known = {each.name: each for each in nodes if each.name}
+        check_nodes(arguments.node, list(known))
+        nodes = tuple(known[name] for name in dict.fromkeys(arguments.node))
+    if arguments.output != "table":
+        from ostler.pools.forms import view_document
 
-            print_document(view_document(nodes), arguments.output)
-        else:
-            _print(nodes, folded=not arguments.node)
+        print_document(view_document(nodes), arguments.output)
+    else:
+        _print(nodes, folded=not arguments.node)
     return Exit.OK
 
 

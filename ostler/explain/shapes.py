@@ -8,8 +8,9 @@ written as a number becomes a text in place, which is the only form the API serv
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from kube.bodies import Json, JsonObject
 from ostler.explain.yaml_objects import FieldPath
@@ -169,7 +170,51 @@ _WORDS = {str: "a string", int: "a whole number", bool: "true or false", Quantit
 
 def misfits(kind: Kind, body: JsonObject) -> Iterator[Misfit]:
     """Every part of an object with a wrong type; quantities become texts in passing."""
-    yield from _fields(SHAPES[kind], body, ())
+    # Nearly all objects fit, and that alone is known in half the time.
+    if not _fitting(kind)(body):
+        yield from _fields(SHAPES[kind], body, ())
+
+
+_Fitting = Callable[[Json], bool]
+"""Whether a value has a shape, and all its quantities are texts."""
+
+
+@cache
+def _fitting(kind: Kind) -> _Fitting:
+    return _fitting_shape(SHAPES[kind])
+
+
+def _fitting_shape(shape: Shape) -> _Fitting:
+    if isinstance(shape, type):
+        wanted = str if shape is QuantityShape else shape
+        return lambda value: type(value) is wanted
+    if isinstance(shape, MappingOf):
+        fits_value = _fitting_shape(shape.shape)
+        return lambda value: type(value) is dict and all(map(fits_value, value.values()))
+    if isinstance(shape, list):
+        fits_item = _fitting_shape(shape[0])
+        return lambda value: type(value) is list and all(map(fits_item, value))
+    assert isinstance(shape, dict)
+    return _fitting_fields(shape)
+
+
+def _fitting_fields(shape: Mapping[str, Shape]) -> _Fitting:
+    needed = [key for key, inner in shape.items() if isinstance(inner, Required)]
+    known = {key: _fitting_shape(inner.shape if isinstance(inner, Required) else inner) for key, inner in shape.items()}
+
+    def fits(value: Json) -> bool:
+        if type(value) is not dict:
+            return False
+        for key in needed:
+            if value.get(key) in (None, ""):
+                return False
+        for key, inner in value.items():
+            fits_field = known.get(key)
+            if fits_field is not None and inner is not None and not fits_field(inner):
+                return False
+        return True
+
+    return fits
 
 
 def _fields(shape: Mapping[str, Shape], body: JsonObject, path: FieldPath) -> Iterator[Misfit]:
