@@ -216,6 +216,8 @@ class SliceDevice:
     @cached_property
     def consumed(self) -> Mapping[tuple[str, str], int]:
         """The same, added up: (counter set, counter) -> nano-units."""
+        if not self._part.has("consumesCounters"):
+            return {}
         total: dict[tuple[str, str], int] = {}
         for consumption in self.consumes:
             for counter, amount in consumption.counters.items():

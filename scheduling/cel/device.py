@@ -59,14 +59,19 @@ class CelDevice:
         return value
 
     def _put(self, domains: Domains, name: str, value: Value) -> None:
-        domain, slash, identifier = name.partition("/")
-        if not slash:
+        if "/" in name:
+            domain, _, identifier = name.partition("/")
+        else:
             domain, identifier = self.driver, name
         inner = domains.get(domain)
         if inner is None:
             inner = domains[domain] = Texts()
         assert isinstance(inner, dict)
         inner[identifier] = value
+
+
+_SINGLE = ("int", "bool", "string")
+"""Kinds of attributes whose value is that of their field."""
 
 
 class _Unsound(Exception):
@@ -76,11 +81,18 @@ class _Unsound(Exception):
 def _entries(found: Json) -> list[tuple[str, Mapping[str, Json]]]:
     if not isinstance(found, Mapping):
         return []
-    return [(str(name), value if isinstance(value, Mapping) else {}) for name, value in found.items()]
+    # Comparing types first is faster than isinstance with an abstract class, and this is asked for every value.
+    return [
+        (str(name), value if type(value) is dict or isinstance(value, Mapping) else {}) for name, value in found.items()
+    ]
 
 
 def _attribute_value(name: str, attribute: Mapping[str, Json]) -> Value:
     """The value of an attribute; lists come before single values, as in Kubernetes."""
+    if len(attribute) == 1:
+        ((only, value),) = attribute.items()
+        if only in _SINGLE and value is not None:
+            return value
     for kind in ("ints", "bools", "strings"):
         many = _list(attribute.get(kind))
         if many is not None:
@@ -88,7 +100,7 @@ def _attribute_value(name: str, attribute: Mapping[str, Json]) -> Value:
     many = _list(attribute.get("versions"))
     if many is not None:
         return [_version(name, each) for each in many]
-    for kind in ("int", "bool", "string"):
+    for kind in _SINGLE:
         value = attribute.get(kind)
         if value is not None:
             return value

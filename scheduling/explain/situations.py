@@ -44,6 +44,9 @@ class Situations:
         rules = [rule for fact in facts for rule in fact.constraints]
         self._attributes = sorted({rule.attribute for rule in rules})
         self._generations: dict[PoolID, list[int]] = {}
+        self._looks: dict[SliceDevice, int] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._capacities: dict[str, str] = {}
 
     @property
     def lumps(self) -> bool:
@@ -86,32 +89,57 @@ class Situations:
             shapes.sort()
         counters = [(ages.index(one.generation), one.counter_sets) for one in slices if one.counter_sets]
         seen = [
-            (repr((ages.index(one.generation), self._device(device, allocated), device.slice.per_device)), device)
+            ((ages.index(one.generation), *self._device(device, allocated)), device)
             for one in slices
             for device in one.devices
         ]
         # The order of devices does not matter; values of constraints get numbers in an order that names do not decide.
         seen.sort(key=lambda pair: pair[0])
-        devices = tuple((text, tuple(_number(one, name, values) for name in self._attributes)) for text, one in seen)
+        if self._attributes:
+            devices = tuple((own, tuple(_number(one, name, values) for name in self._attributes)) for own, one in seen)
+        else:
+            devices = tuple((own, ()) for own, _ in seen)
         names = [device.name for one in slices for device in one.devices]
         unique = len(set(names)) == len(names)
         return (pool.driver, len(of_pool), tuple(shapes), unique, repr(counters), devices)
 
-    def _device(self, device: SliceDevice, allocated: AllocatedState) -> Hashable:
-        rules = [self._cluster.rules.get((device.id, one.key, one.value, one.effect), "") for one in device.taints]
-        capacity = device.raw("capacity")
+    def _device(
+        self, device: SliceDevice, allocated: AllocatedState
+    ) -> tuple[int, bool, bool, tuple[tuple[str, int], ...]]:
+        """What decides about a device: its look, and what of it is in use; can be put in order."""
+        look = self._looks.get(device)
+        if look is None:
+            look = self._looks[device] = self._numbers.setdefault(self._look(device), len(self._numbers))
+        name = device.id
+        shares = allocated.capacity.get(name)
+        used = tuple(sorted(shares.items())) if shares else ()
+        return (look, name in allocated.devices, name in allocated.partly, used)
+
+    def _look(self, device: SliceDevice) -> Hashable:
+        """What the claims see of a device whoever uses it."""
+        taints, consumed = device.taints, device.consumed
+        rules = self._cluster.rules
         return (
-            tuple(selector.seen(device) for selector in self._selectors),
-            json.dumps(capacity, sort_keys=True, default=str) if capacity else "",
-            device.taints,
-            rules,
+            tuple([selector.seen(device) for selector in self._selectors]),
+            self._capacity(device),
+            taints,
+            tuple([rules.get((device.id, one.key, one.value, one.effect), "") for one in taints]) if taints else (),
             device.allows_multiple,
             bool(device.binding_conditions),
-            sorted(device.consumed.items()),
-            device.id in allocated.devices,
-            device.id in allocated.partly,
-            sorted(allocated.capacity.get(device.id, {}).items()),
+            tuple(sorted(consumed.items())) if consumed else (),
+            device.slice.per_device,
         )
+
+    def _capacity(self, device: SliceDevice) -> str:
+        """A device's capacity as a text, equal in whatever order it is written; few devices differ in it."""
+        capacity = device.raw("capacity")
+        if not capacity:
+            return ""
+        written = repr(capacity)
+        text = self._capacities.get(written)
+        if text is None:
+            text = self._capacities[written] = json.dumps(capacity, sort_keys=True, default=str)
+        return text
 
 
 def _part_of(pool: PoolID, slices: Sequence[ResourceSlice], node: str, labels: Labels) -> Hashable:
@@ -140,20 +168,24 @@ class _Selector:
     def __init__(self, program: Program, cluster: Cluster) -> None:
         self._program = program
         self._numbers: dict[Hashable, int] = {}
+        self._known: dict[SliceDevice, int] = {}
         self._answers: dict[Hashable, Hashable] = {}
         self.by_values = program.reads is not None
         for each in cluster.index.all:
             if not self.by_values:
                 break
             for device in each.devices:
-                self._numbers.setdefault(program.signature(device.cel), len(self._numbers))
+                number = self._numbers.setdefault(program.signature(device.cel), len(self._numbers))
+                self._known[device] = number
             self.by_values = len(self._numbers) <= FEW
+        if not self.by_values:
+            self._known.clear()
 
     def seen(self, device: SliceDevice) -> Hashable:
         """Equal for devices that the expression cannot tell apart."""
-        signature = self._program.signature(device.cel)
         if self.by_values:
-            return self._numbers[signature]
+            return self._known[device]
+        signature = self._program.signature(device.cel)
         if signature is None:
             return self._answer(device)
         if signature not in self._answers:
