@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.cluster.rig.processes import PATIENCE, POLL
+from tests.cluster.rig.processes import FIRST_PAUSE, PATIENCE, pauses
 
 Object = dict[str, Any]
 """An object of the API as JSON has it."""
@@ -139,7 +139,7 @@ class Api:
                 self.request("DELETE", path, options)
             except Refused as refused:
                 if refused.is_for_now and time.monotonic() < deadline:
-                    time.sleep(POLL)
+                    time.sleep(FIRST_PAUSE)
                     continue
             return
 
@@ -163,7 +163,7 @@ class Api:
 
         ``hopeless`` says why waiting on makes no sense, or ''.
         """
-        deadline = time.monotonic() + timeout
+        deadline, looks = time.monotonic() + timeout, pauses()
         while True:
             last = self._found(path)
             if last is not None and condition(last):
@@ -173,16 +173,16 @@ class Api:
             if time.monotonic() > deadline:
                 shown = json.dumps((last or {}).get("status", last), indent=1)
                 raise NotAsExpected(f"{path}: {what}: not after {timeout:g} s; it is {shown}")
-            time.sleep(POLL)
+            time.sleep(next(looks))
 
     def wait_gone(self, path: str, timeout: float = PATIENCE) -> None:
         """Wait until there is no such object; raises ``NotAsExpected``."""
         unknown: Object = {}
-        deadline = time.monotonic() + timeout
+        deadline, looks = time.monotonic() + timeout, pauses()
         while self._found(path, unknown) is not None:
             if time.monotonic() > deadline:
                 raise NotAsExpected(f"{path} is still there after {timeout:g} s")
-            time.sleep(POLL)
+            time.sleep(next(looks))
 
     def _found(self, path: str, unknown: Object | None = None) -> Object | None:
         """An object, None where there is none; ``unknown`` while the API server starts, is restarted or is busy."""

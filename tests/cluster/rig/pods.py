@@ -10,7 +10,7 @@ from typing import Any
 from tests.cluster.rig.api import Api, Object, Refused
 from tests.cluster.rig.images import BOX
 from tests.cluster.rig.node import Node, processes_of_pod
-from tests.cluster.rig.processes import PATIENCE, POLL, wait_until
+from tests.cluster.rig.processes import FIRST_PAUSE, PATIENCE, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
 FOREVER = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
@@ -113,7 +113,7 @@ class Pods:
             except Refused as refused:
                 if not refused.is_for_now or time.monotonic() > deadline:
                     raise
-            time.sleep(POLL)
+            time.sleep(FIRST_PAUSE)
 
     def delete(self, name: str, grace: int = 0) -> None:
         """Delete a pod and return when the API server has forgotten it."""

@@ -11,12 +11,15 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 VARIABLE = "OSTLER_CLUSTER"
-POLL = 0.02
-"""Seconds between looks; conditions are waited for, never slept for."""
+FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.1, 1.2
+"""Seconds between two looks, and by how much they grow; conditions are waited for, never slept for.
+
+A question to an API server costs 8 ms of a core, for it and for who asks: the cores belong to what is waited for.
+"""
 
 _children: dict[Path, list[subprocess.Popen[bytes]]] = {}
 """What this process has started, by cluster: it has to wait for them when they are ended."""
@@ -30,18 +33,26 @@ PATIENCE = 120.0
 """Most seconds until what is waited for is there: many times what it takes on a machine that has nothing else to do."""
 
 
+def pauses() -> Iterator[float]:
+    """Seconds to sleep between looks at one condition."""
+    pause = FIRST_PAUSE
+    while True:
+        yield pause
+        pause = min(GROWTH * pause, LONGEST_PAUSE)
+
+
 def wait_until(
     what: str, condition: Callable[[], bool], timeout: float = PATIENCE, alive: Callable[[], str] = str
 ) -> None:
     """Wait for ``condition``; ``alive`` says why waiting on makes no sense, or ''. Raises ``NotReady``."""
-    deadline = time.monotonic() + timeout
+    deadline, looks = time.monotonic() + timeout, pauses()
     while not condition():
         dead = alive()
         if dead:
             raise NotReady(f"{what}: {dead}")
         if time.monotonic() > deadline:
             raise NotReady(f"{what}: not after {timeout:g} s")
-        time.sleep(POLL)
+        time.sleep(next(looks))
 
 
 def start(
