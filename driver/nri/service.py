@@ -43,7 +43,7 @@ MAX_LISTED = 65536
 """Sandboxes and containers of one synchronization; a node runs some hundreds."""
 EVENTS = (RUN_POD_SANDBOX, STOP_POD_SANDBOX, REMOVE_POD_SANDBOX)
 
-Relay = Callable[[Sandbox, float], Awaitable[None]]
+SandboxCall = Callable[[Sandbox, float], Awaitable[None]]
 
 
 class PluginService:
@@ -55,7 +55,9 @@ class PluginService:
         self._runtime = ""
         self._request_timeout = 0.0
         self._listed = _Listed()
-        self._events: dict[int, Relay] = dict(zip(EVENTS, (sequence.run, sequence.stop, sequence.removed), strict=True))
+        self._events: dict[int, SandboxCall] = dict(
+            zip(EVENTS, (sequence.run, sequence.stop, sequence.removed), strict=True)
+        )
         self._methods: dict[str, Callable[[Request], Awaitable[Message]]] = {
             "Configure": self._configure,
             "Synchronize": self._synchronize,

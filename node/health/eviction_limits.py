@@ -10,6 +10,9 @@ After a restart every fault is new to the agent, though some have lasted for wee
 longer than ``HealthPace.together`` before the restart is excused, and one that was only unhealthy for so long is
 ``ailing``: it goes bad when it begins to evict, not before. A device that the agent has never seen before is neither,
 because a driver may lie at the start as well.
+
+Its earlier name is ``brake``. The configuration key ``health.brake``, the metric ``ostler_health_brake``, the calls and
+fields of the agent's API, ``health.json`` and the command ``release-brake`` keep that name for the sake of users.
 """
 
 from __future__ import annotations

@@ -94,6 +94,10 @@ class Findings:
             for track in tracks.values():
                 yield name, track
 
+    def restore_overrides(self, overrides: Mapping[str, Override]) -> None:
+        """Restore overrides from before a restart; a newer one of the same device counts."""
+        self.overrides = {**overrides, **self.overrides}
+
     def restore(self, name: str, track: Track, now: float) -> None:
         """Restore a track from before a restart."""
         self._tracks.setdefault(name, {}).setdefault(_key(track), track)

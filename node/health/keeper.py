@@ -170,8 +170,7 @@ class HealthKeeper:
         for name, track in memory.tracks:
             findings.restore(name, track, now)
         # It was given later than now: the clock was set back since, which must not make an override last longer.
-        given = {name: each.shifted(min(0.0, now - each.at)) for name, each in memory.overrides}
-        findings.overrides |= {name: each for name, each in given.items() if name not in findings.overrides}
+        findings.restore_overrides({name: each.shifted(min(0.0, now - each.at)) for name, each in memory.overrides})
         self._tracker.eviction_limits.restore(memory.eviction_limits, memory.excused, memory.ailing, now)
         names |= {name for name, _ in (*memory.tracks, *memory.overrides)} | self._tracker.advance(now)
         self._done(self._tracker.touched(names, now))

@@ -208,22 +208,23 @@ class MpsDaemon:
             self.resource = replace(self.resource, devices=devices)
         return True
 
-    async def limit(self) -> None:
-        """Set the limits of clients that come from now on; raises ``MpsError``.
+    async def limit(self, resource: MpsResource) -> None:
+        """Set the limits of ``resource``, which has the same devices, for new clients; raises ``MpsError``.
 
         A default counts for the next server alone, so running servers get the limit, too.
         """
+        self.resource = resource
         running = sorted(await self.servers())[:_MOST_SERVERS]
-        for device in self.resource.devices:
+        for device in resource.devices:
             if device.memory_limit is not None:
                 limit = f"{device.uuid} {device.memory_limit // _MIB}M"
                 await self.ask(f"set_default_device_pinned_mem_limit {limit}")
                 for server in running:
                     await self.ask(f"set_device_pinned_mem_limit {server} {limit}")
-        if self.resource.thread_percentage is not None:
-            await self.ask(f"set_default_active_thread_percentage {self.resource.thread_percentage}")
+        if resource.thread_percentage is not None:
+            await self.ask(f"set_default_active_thread_percentage {resource.thread_percentage}")
             for server in running:
-                await self.ask(f"set_active_thread_percentage {server} {self.resource.thread_percentage}")
+                await self.ask(f"set_active_thread_percentage {server} {resource.thread_percentage}")
 
     async def servers(self) -> frozenset[int]:
         """Pids of its servers; raises ``MpsError``."""

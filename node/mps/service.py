@@ -254,7 +254,7 @@ class MpsKeeper:
             assert daemon.process is not None
             self._record.daemons[resource.name] = daemon.process
             await asyncio.to_thread(self._record.write)
-            await daemon.limit()
+            await daemon.limit(resource)
         except BaseException as error:
             if isinstance(error, MpsError | ComputeModeError):
                 await daemon.kill()  # Its logs stay for a person who looks for the reason.
@@ -325,8 +325,7 @@ class MpsKeeper:
         """Give a running daemon other limits; it keeps its devices."""
         old, new = daemon.resource, self.resource
         if [device.uuid for device in old.devices] == [device.uuid for device in new.devices]:
-            daemon.resource = new
-            await daemon.limit()
+            await daemon.limit(new)
 
     async def _look(self, daemon: MpsDaemon) -> None:
         """Whether it answers, whether one of its servers has gone, what it stores; raises ``MpsError``."""

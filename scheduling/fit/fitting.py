@@ -122,11 +122,10 @@ class _Run:
         whole = 0
         cut = endless = False
         for number in count() if copies is None else range(copies):
-            before, self._record.takes = len(self._record.placed), False
+            self._record.begin_copy()
             self._place_all(daemons=number == 0)
             if self._record.leftovers and copies is None:
-                # A copy of which a part does not fit is none.
-                del self._record.placed[before:]
+                self._record.drop_copy()
                 break
             whole += 1
             if copies is None and not self._record.takes:
@@ -137,7 +136,7 @@ class _Run:
                 break
         if self._spare is not None:
             # What its DaemonSets would have is of no interest where nothing else is there.
-            self._record.placed = [(pod, place) for pod, place in self._record.placed if place is not self._spare]
+            self._record.leave_out(self._spare)
             self._wanted -= self._spare.pods
         return FitAnswer(
             wanted=None if copies is None else self._wanted,

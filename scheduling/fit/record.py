@@ -17,7 +17,7 @@ from scheduling.fit.wanted import ClaimKey, PodKind, WantedPods, claim_key, clai
 class PlacingRecord:
     """``changed``: numbers of places, one for each pod placed. ``leftovers``: by source, in the order of failing.
 
-    ``takes``: whether anything has become less since it was last set to False.
+    ``takes``: whether anything has become less since the last ``begin_copy``.
     """
 
     def __init__(self) -> None:
@@ -26,9 +26,22 @@ class PlacingRecord:
         self.changed: list[int] = []
         self.leftovers: dict[str, Leftover] = {}
         self.takes = False
+        self._before_copy = 0
         self._made: list[JsonObject] = []
         self._named: dict[ClaimKey, JsonObject] = {}
         self._users: dict[ClaimKey, int] = {}
+
+    def begin_copy(self) -> None:
+        """What is placed from now on is another copy of the pods."""
+        self.takes, self._before_copy = False, len(self.placed)
+
+    def drop_copy(self) -> None:
+        """Forget which pods of the last copy were placed: a copy of which a part does not fit is none."""
+        del self.placed[self._before_copy :]
+
+    def leave_out(self, place: NodePlace) -> None:
+        """Forget which pods were placed there."""
+        self.placed = [each for each in self.placed if each[1] is not place]
 
     @property
     def claims(self) -> Objects:

@@ -132,7 +132,7 @@ async def test_of_servers_that_a_pod_names_few_are_told_new_limits(
         return " ".join(map(str, range(1, 10_000))) if command == "get_server_list" else ""
 
     monkeypatch.setattr(MpsDaemon, "ask", ask)
-    await MpsDaemon(replace(RESOURCE, thread_percentage=50), driver.home).limit()
+    await MpsDaemon(RESOURCE, driver.home).limit(replace(RESOURCE, thread_percentage=50))
     assert len([each for each in asked if each.startswith("set_active_thread_percentage")]) == 64
 
 
