@@ -29,7 +29,7 @@ def text_at(body: Json, *keys: str) -> str:
 
 
 def is_deeper(body: Json, levels: int) -> bool:
-    """Whether lists or mappings nest deeper than so many levels."""
+    """Whether lists or mappings nest deeper than that many levels."""
     level: list[JsonObject | list[Json]] = [body] if isinstance(body, (dict, list)) else []
     for _ in range(levels):
         if not level:

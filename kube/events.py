@@ -49,7 +49,7 @@ class PostingObserver(Protocol):
     """Counts for metrics; called from several threads, but never twice at once for the same method."""
 
     def posted(self, events: int) -> None:
-        """The API server has accepted so many more."""
+        """The API server has accepted that many more."""
 
     def dropped(self, events: int) -> None:
         """Count events that were dropped: too many waited, or the API server refused them."""

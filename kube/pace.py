@@ -33,7 +33,7 @@ class Herd:
     """How the reflectors of many nodes come back after the server has ended their watches before their time.
 
     ``soon``: the first attempt comes within so many seconds; ``spread``: after one that found no server, the next comes
-    within so many, and each later one after about so many.
+    within that many, and each later one after about that many.
     """
 
     soon: float

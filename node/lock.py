@@ -1,10 +1,10 @@
 """One active instance per node, and per kubelet: locks held for as long as anything is decided or written.
 
-Two live instances would be two ledgers. The lock is the kernel's (flock), so it falls free the moment its holder dies,
-however it dies; the file itself stays for ever, because removing a lock file lets two processes hold two files.
+Two live instances would be two ledgers. The lock is the kernel's (flock), which releases it the moment its holder dies,
+however it dies. The file itself is never removed, because then two processes could hold two files.
 
-A standby says that it is there by holding a second lock of this kind; the active instance asks for it with ``taken``.
-That one keeps nobody from anything: an instance that cannot have it waits for the first anyway.
+A standby announces itself by holding a second lock of this kind, which the active instance checks with ``taken``. The
+second lock blocks nobody: an instance that cannot get it waits for the first one anyway.
 
 Agents with different state folders have different lock files, and would be two ledgers of one kubelet. So the kubelet's
 folder of device plugins is locked as well: the folder itself, because the kubelet removes files of others in it.
@@ -122,7 +122,7 @@ class InstanceLock:
             return ""
 
     def release(self) -> None:
-        """Let the lock fall free."""
+        """Release the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -140,7 +140,7 @@ class FolderLock(InstanceLock):
 
     @property
     def is_current(self) -> bool:
-        """Whether the folder that is there now is ours, if there is one; it may have been created again."""
+        """Whether no other folder is at the path: false once somebody has created it again."""
         try:
             there = self.path.stat()
         except OSError:
@@ -160,7 +160,7 @@ class FolderLock(InstanceLock):
             return True
 
     def holder(self) -> str:
-        """Who has it, in words as far as that can be seen: ``process 12 with state folder /var/lib/ostler``."""
+        """Who holds it, in words and as far as /proc shows it: ``process 12 with state folder /var/lib/ostler``."""
         try:
             inode, table = self.path.stat().st_ino, read_kernel_text(self._proc / "locks")
         except OSError:
@@ -181,10 +181,10 @@ class FolderLock(InstanceLock):
         return LockError(self.path, error.strerror or str(error), what, advice)
 
     def _sign(self, descriptor: int) -> None:
-        """A folder has no room for a number."""
+        """Does nothing: a folder cannot hold our process id."""
 
     def _state_of(self, pid: int) -> str:
-        """By the lock file that the process has open; empty where it is hidden from us."""
+        """The process's state folder, found by the lock file that it has open; empty if /proc hides it."""
         with contextlib.suppress(OSError):
             for link in (self._proc / str(pid) / "fd").iterdir():
                 with contextlib.suppress(OSError):
@@ -195,7 +195,7 @@ class FolderLock(InstanceLock):
 
 
 def holder_of(inode: int, table: str) -> int | None:
-    """The process that holds a flock on the inode, by the text of /proc/locks; None for none that can be seen."""
+    """The process that holds a flock on the inode, by the text of /proc/locks; None if none is visible."""
     for line in table.splitlines():
         # "1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF"; who waits for a lock has an arrow after the number.
         words = line.split()

@@ -64,7 +64,7 @@ class NetlinkError(Exception):
 
 
 class Netlink(Protocol):
-    """What is asked of the kernel over one socket; all raise NetlinkError."""
+    """Dumps and requests over one socket; all methods raise NetlinkError."""
 
     def dump(self, kind: int, request: bytes, asked: str) -> list[bytes]:
         """The payloads of everything that a request of this kind finds; ``asked`` names it in the error."""
@@ -80,7 +80,7 @@ class Netlink(Protocol):
 
 
 class NetlinkSocket:
-    """A socket in the network namespace of the thread that makes it; of NETLINK_ROUTE unless ``protocol`` says another.
+    """A socket in the network namespace of the thread that makes it; ``protocol``: NETLINK_ROUTE or another.
 
     ``groups`` is a bit mask of RTMGRP_* to be notified of (0: none); ``buffer`` asks for that many bytes of receive
     buffer, which the kernel doubles and limits. ``all_namespaces``: be notified by every namespace that has a number in
@@ -213,7 +213,7 @@ class NetlinkSocket:
         yield from self._rest(asked)
 
     def _rest(self, asked: str) -> Iterator[bytes]:
-        """What the kernel has yet to say of the dump that was asked for last."""
+        """The rest of the kernel's answer to the last dump."""
         while self._is_dumping:
             try:
                 data = self._socket.recv(_RECEIVE)

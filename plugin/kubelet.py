@@ -172,14 +172,14 @@ class KubeletView:
         self._woken = asyncio.Event()
 
     def want(self, seconds: float) -> None:
-        """Ask the kubelet within so many seconds."""
+        """Ask the kubelet within that many seconds."""
         due = self._clock() + seconds
         if due < min(self._wanted, self._regular):
             self._woken.set()
         self._wanted = min(self._wanted, due)
 
     def want_after(self, seconds: float) -> None:
-        """Ask the kubelet after so many seconds, whatever it answers before."""
+        """Ask the kubelet after that many seconds, whatever it answers before."""
         self._later.append(self._clock() + seconds)
         self._woken.set()
 

@@ -15,7 +15,7 @@ class PluginObserver:
         """A call of the kubelet ended with a gRPC status code name."""
 
     def given(self, resource: str, devices: int) -> None:
-        """A container got so many devices; called after the answer is on its way."""
+        """A container got that many devices; called after the answer is on its way."""
 
     def listed(self, resource: str, devices: int, healthy: int) -> None:
         """A new device list is shown."""

@@ -238,7 +238,7 @@ class SandboxNode:
         return await self.give_together({resource: count})
 
     async def give_together(self, asked: Mapping[str, int]) -> PodResult:
-        """Admit a pod with one container that asks for so many of each resource."""
+        """Admit a pod with one container that asks for that many of each resource."""
         name = f"pod-{next(self._pods)}"
         uid = self._uids[name] = self._bound(name, asked)
         pod = Pod(uid, name, containers=(Container("main", limits=dict(asked)),))
@@ -296,7 +296,7 @@ class SandboxNode:
         return await explained(self.root / "kubeconfig", pod, namespace)
 
     async def fitted(self, file: str, copies: str) -> str:
-        """The output of ``ostler fit`` for so many copies of a file's pods."""
+        """The output of ``ostler fit`` for that many copies of a file's pods."""
         return await fitted(self.root / "kubeconfig", file, copies)
 
     async def pools(self, words: Sequence[str]) -> str:

@@ -1,7 +1,7 @@
-"""The order and the time limits of what ``PodSandboxes`` is asked, over all connections to the runtime.
+"""Orders the calls to ``PodSandboxes`` and limits their time, across all connections to the runtime.
 
 The runtime waits two seconds for an answer. Then it drops the plugin and starts the pod without it, so an answer has to
-come earlier, even if it is an error. What was begun goes on all the same: moving an interface must not stop halfway.
+come earlier, even if it is an error. What was begun goes on anyway: moving an interface must not stop halfway.
 """
 
 from __future__ import annotations

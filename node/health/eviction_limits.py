@@ -118,7 +118,7 @@ class EvictionLimits:
         return limit
 
     def shift(self, seconds: float) -> None:
-        """Move all times: the clock jumped by so many seconds."""
+        """Move all times: the clock jumped by that many seconds."""
         self._fell = {name: fell + seconds for name, fell in self._fell.items()}
         self._struck = {name: struck + seconds for name, struck in self._struck.items()}
         self._told += seconds
@@ -126,7 +126,7 @@ class EvictionLimits:
     def see(
         self, sick: Iterable[Sick], known: Collection[str], counts: Mapping[DeviceKind, int], now: float
     ) -> tuple[EvictionLimit, ...]:
-        """Take the devices that are unhealthy, of those known and of so many of each kind; returns new limits."""
+        """Take the devices that are unhealthy, of those known and of that many of each kind; returns new limits."""
         sick = tuple(sick)
         self._kinds = {device.name: device.kind for device in sick}
         self._excuse(known, now)

@@ -207,7 +207,7 @@ class Findings:
         self._tracks.pop(name, None)
 
     def shift(self, seconds: float) -> None:
-        """Move all times: the clock jumped by so many seconds. What is past is as long ago as before."""
+        """Move all times: the clock jumped by that many seconds. What is past is as long ago as before."""
         for track in (*(track for _, track in self.all_tracks()), *self._scans.values()):
             track.shift(seconds)
         self.overrides = {name: override.shifted(seconds) for name, override in self.overrides.items()}

@@ -61,7 +61,7 @@ class Later(Protocol):
     """The loop's ``call_later``."""
 
     def __call__(self, delay: float, callback: Callable[[], None], /) -> Timer:
-        """Call ``callback`` in so many seconds."""
+        """Call ``callback`` in that many seconds."""
 
 
 class InvalidRequest(Exception):

@@ -158,7 +158,7 @@ class Track(Record):
         return True
 
     def shift(self, seconds: float) -> None:
-        """Move all times: the clock jumped by so many seconds."""
+        """Move all times: the clock jumped by that many seconds."""
         self.since += seconds
         self.last += seconds
         self.looked += seconds

@@ -166,7 +166,7 @@ class HealthTracker:
         return self._settle(self.advance(now) | due, now)
 
     def shift(self, seconds: float) -> None:
-        """Move all times: the clock jumped by so many seconds. The times shown for states stay."""
+        """Move all times: the clock jumped by that many seconds. The times shown for states stay."""
         self.findings.shift(seconds)
         self.eviction_limits.shift(seconds)
         self._may_evict = {name: since + seconds for name, since in self._may_evict.items()}

@@ -158,7 +158,7 @@ class PodLinkWatch:
                 self._ended.set_exception(error)
 
     def _is_flooded(self, count: int) -> bool:
-        """Whether, with so many messages more, too many came in the time of a pause."""
+        """Whether, with that many messages more, too many came in the time of a pause."""
         now = asyncio.get_running_loop().time()
         if now - self._heard_since > self._pause:
             self._heard_since, self._heard_count = now, 0

@@ -1,4 +1,4 @@
-"""Remembered identities: which UUID the GPU at a PCI address had, and which interfaces a NIC, when last seen.
+"""Remembers identities: the UUID of the GPU, and the interfaces of the NIC, last seen at each PCI address.
 
 A GPU that is lost when the agent starts does not show its UUID, which is its id for the kubelet; a NIC whose interface
 is in a pod does not show what rules select by. Without memory, running pods would hold ids that nobody offers. The file

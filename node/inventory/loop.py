@@ -99,7 +99,7 @@ class Inventory:
         return self._snapshot
 
     def hangs(self, seconds: float) -> bool:
-        """Whether the scan in progress has taken longer than so many seconds; on the loop."""
+        """Whether the scan in progress has taken longer than that many seconds; on the loop."""
         return self._scanning is not None and asyncio.get_running_loop().time() - self._scanning > seconds
 
     def wake(self) -> None:

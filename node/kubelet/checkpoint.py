@@ -43,7 +43,7 @@ class CheckpointNotFoundError(CheckpointError):
 class CheckpointCorruptedError(CheckpointError):
     """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
 
-    ``content``: what the file says all the same, for people alone.
+    ``content``: what the file says anyway, for people alone.
     """
 
     def __init__(self, expected: int, found: int, content: Checkpoint) -> None:

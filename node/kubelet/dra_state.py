@@ -38,7 +38,7 @@ class DraStateError(Exception):
 class DraStateCorruptedError(DraStateError):
     """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
 
-    ``content``: what the data says all the same, for people alone; None where it is no data of claims.
+    ``content``: what the data says anyway, for people alone; None where it is no data of claims.
     """
 
     def __init__(self, expected: int, found: int, content: DraState | None) -> None:

@@ -1,4 +1,4 @@
-"""The kubelet's pod resources API: which devices it has, through any plugin.
+"""The kubelet's pod resources API: which devices the kubelet knows, from every plugin.
 
 It is the only place where the kubelet says what it believes. Its server takes 100 questions a second and 10 at once
 from all clients of the node together, so questions are few and for all resources at a time. A device that its plugin
@@ -32,7 +32,7 @@ Answer = TypeVar("Answer")
 
 
 class PodResourcesRefused(Exception):
-    """The API gave no answer; ``passing``: another time it may, because it is there and was busy."""
+    """The API did not answer; ``passing``: it may answer later, because it is there and was busy."""
 
     def __init__(self, socket: Path, code: grpc.StatusCode, details: str) -> None:
         super().__init__(f"{socket}: {code.name}: {details}")

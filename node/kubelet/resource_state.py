@@ -31,7 +31,7 @@ class ResourceStateError(Exception):
     """A file that the kubelet refuses; the message is the kubelet's own.
 
     ``damage``: of which kind. ``expected``: the checksum that the data gives, ``found`` the file's, for that kind.
-    ``content``: what the file says all the same, for people alone.
+    ``content``: what the file says anyway, for people alone.
     """
 
     def __init__(

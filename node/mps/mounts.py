@@ -60,7 +60,7 @@ class Mounts(Protocol):
     """What is mounted for daemons. All block for a moment only; all but ``hindrance`` raise OSError."""
 
     def mount(self, folder: Path, size: int, files: int) -> None:
-        """Mount a file system of at most so many bytes and files at the folder."""
+        """Mount a file system of at most that many bytes and files at the folder."""
 
     def shrink(self, folder: Path) -> None:
         """Stop the growth of the file system at the folder, wherever else it is mounted."""

@@ -75,7 +75,7 @@ class MpsMetrics:
         self.crashes.add(_label(name))
 
     def found(self, name: str, clients: int, ratio: float) -> None:
-        """A running daemon has so many clients, and this part of its file system is in use."""
+        """A running daemon has that many clients, and this part of its file system is in use."""
         self._found[name] = clients, ratio
         self._sum(_label(name))
 

@@ -28,7 +28,7 @@ from node.opening import opened
 from node.values import Value, value
 
 _BYTES_PER_FILE = 16 << 10
-"""A file system may have a file for so many bytes: the kernel's memory for empty files is bounded as well."""
+"""A file system may have one file for this many bytes: the kernel's memory for empty files is bounded as well."""
 FULL = 0.95
 """Used part of the file system from which pods are warned that nothing more fits."""
 _LOGS = 1 / 8

@@ -219,7 +219,7 @@ def link_groups(group: Group, links: Matrix, ranks: Matrix) -> tuple[Group, ...]
 
 
 def _components(group: Group, links: Matrix, least: int) -> tuple[Group, ...]:
-    """GPUs that reach each other over pairs with at least so many links."""
+    """GPUs that reach each other over pairs with at least that many links."""
     left, found = list(group), []
     while left:
         reached, edge = {left[0]}, [left[0]]

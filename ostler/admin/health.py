@@ -53,7 +53,7 @@ class HealthView:
         )
 
     async def set_health(self, request: agent_pb2.SetHealthRequest) -> tuple[str, ...]:
-        """Override a device's health, for so many seconds or (0) until cleared; returns the changes, a line a device.
+        """Override a device's health, for that many seconds or (0) until cleared; returns the changes, a line a device.
 
         Raises ``UnknownDevice`` and ``InvalidRequest``.
         """

@@ -49,7 +49,7 @@ _RIGHT = (
     " kubernetes.patchAllocatable to off"
 )
 BURST, INTERVAL = 3, 1.0
-"""Reads of the Node, each with at most one write: so many at once, and one more every ``INTERVAL`` seconds."""
+"""Reads of the Node, each with at most one write: this many at once, and one more every ``INTERVAL`` seconds."""
 
 
 def followed(resources: Iterable[ResourceStatus]) -> dict[str, int]:

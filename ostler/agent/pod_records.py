@@ -52,7 +52,7 @@ NOT_FOLLOWING = "the plugin door does not know which devices schedulers recorded
 NOT_WRITING = "cannot write pods' devices into their annotations"
 """Beginnings of lines of the agent's status."""
 QUIET, MOST_EVENTS = 60.0, 20
-"""Seconds in which at most so many events about records are emitted; the metric counts them all."""
+"""Seconds in which at most this many events about records are emitted; the metric counts them all."""
 
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]{8,20}Z")

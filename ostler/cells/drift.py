@@ -1,4 +1,4 @@
-"""What a configuration of cells says otherwise than the cluster, one sentence each. Pure."""
+"""The differences between a configuration of cells and the cluster, one sentence each. Pure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Pictures of cells: as text, one line for each node, and as one SVG file that stands alone.
 
-A letter stands for a group, ``.`` for a free GPU, ``!`` for a bad one. Nothing is told by colour alone. Every text from
-outside is made printable and escaped here.
+A letter stands for a group, ``.`` for a free GPU, ``!`` for a bad one. Colour alone never carries information. Every
+text from outside is made printable and escaped here.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class CellTypeNames:
         return self._named(("leaf", product), slug(product))
 
     def of(self, child: str, number: int, wanted: str, *, is_node: bool = False) -> str:
-        """The type of cells of so many children."""
+        """The type of cells of that many children."""
         name = self._named((child, number, is_node), wanted)
         self.types.setdefault(name, CellType(name, child, number, is_node))
         return name

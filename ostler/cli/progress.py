@@ -30,7 +30,7 @@ class Progress:
         self._shown = False
 
     def nodes(self, done: int, count: int) -> None:
-        """Show that so many of all nodes are done."""
+        """Show how many of all nodes are done."""
         self.say(f"looking at nodes: {done} of {count}")
 
     def say(self, what: str) -> None:

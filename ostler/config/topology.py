@@ -113,7 +113,7 @@ DEVICES = ConfigField(
 
 
 def _switches(levels: int) -> ConfigField[tuple[Values, ...]]:
-    """The field of switches that may hold so many levels of switches; the kinds of values cannot be recursive."""
+    """The field of switches that may hold that many levels of switches; the kinds of values cannot be recursive."""
     fields: tuple[AnyField, ...] = (DEVICES,) if levels == 1 else (DEVICES, _switches(levels - 1))
     return ConfigField("switches", ConfigList(Section(*fields), unique=False), (), "PCIe switches.")
 

@@ -49,7 +49,7 @@ class ActiveReplica(Protocol):
 
 
 class ExtenderApi:
-    """Answers requests; ``pause`` waits so many seconds while a pod must wait, without any lock held."""
+    """Answers requests; ``pause`` waits that many seconds while a pod must wait, without any lock held."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What the AdmissionCheck of a Workload is to say: the gang that the Workload will be, and the cells on record. Pure.
+"""Decides the state of a Workload's AdmissionCheck, from the gang that it will be and the cells on record. Pure.
 
 A Workload is one gang: all of its pods that want cells. Their templates have the annotation with the scheduling spec;
 the pods' numbers come from Kueue's assignment, so the group's members are computed here and given to the pods in an
@@ -53,7 +53,7 @@ class WorkloadUnfit(Exception):
 
 @dataclass(frozen=True, slots=True)
 class CheckAnswer:
-    """What the check is to say. ``updates``: its podSetUpdates. ``retry_after``: seconds, for ``RETRY``."""
+    """The state that the check gets. ``updates``: its podSetUpdates. ``retry_after``: seconds, for ``RETRY``."""
 
     state: CheckState
     message: str

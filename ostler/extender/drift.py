@@ -19,7 +19,7 @@ from scheduling.cells.configuration import CellsConfiguration
 log = logging.getLogger("ostler.extender")
 
 SETTLED = 60.0
-"""Seconds that a difference must last before it is told."""
+"""Seconds that a difference must last before it is reported."""
 _LOGGED = 20
 """Differences that one look logs; a rack that goes off differs at every node."""
 _SHOWN = 5

@@ -29,7 +29,7 @@ MISSING = "its node no longer publishes it"
 
 
 class NodeCells(Protocol):
-    """The scheduler of cells as far as it is told about nodes."""
+    """The part of the cell scheduler that takes news of nodes."""
 
     def set_node(self, name: str, *, healthy: bool, bad_devices: tuple[int, ...] = ()) -> None:
         """A node is there; devices are named by number."""

@@ -57,7 +57,7 @@ class RecordMender:
             self.node_changed(books, node)
 
     def pod_gone(self, books: CellBooks, node: str) -> None:
-        """A pod of the node is gone, and with it perhaps an obstacle."""
+        """A pod of the node is gone, and possibly an obstacle with it."""
         if node in self._unsettled:
             self.node_changed(books, node)
 

@@ -76,7 +76,7 @@ class ExtenderFailed(Exception):
 class ExtenderOptions:
     """``http``: address for probes and metrics, empty for none. ``lease``: None if this is the only replica.
 
-    ``drift_after``: seconds after which a difference between configuration and cluster is told. ``is_for_kueue``:
+    ``drift_after``: seconds after which a difference between configuration and cluster is reported. ``is_for_kueue``:
     answer the AdmissionChecks of Kueue's Workloads.
     """
 

@@ -117,7 +117,7 @@ class PublishedDevices:
 
 
 class DevicesFollower(Protocol):
-    """Who is told which nodes publish other GPUs than before, and asks ``PublishedDevices`` for them."""
+    """Takes the nodes whose published GPUs have changed, and asks ``PublishedDevices`` for them."""
 
     def devices_changed(self, nodes: Iterable[str]) -> None:
         """These nodes publish other GPUs, or the same ones with other taints."""

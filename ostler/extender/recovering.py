@@ -1,4 +1,4 @@
-"""Puts in order what a restart finds while records were being written.
+"""Recovers the cells after a restart that interrupted the writing of records.
 
 Records are written one by one (``ostler.extender.mending``), so a restart may find a gang with old and new ones, or two
 gangs that claim one device. Then the devices that pods really have decide, and after that what pods have by their own

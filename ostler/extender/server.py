@@ -96,7 +96,7 @@ class ExtenderServer(BoundedServer):
 
     @contextlib.contextmanager
     def room_for(self, size: int) -> Iterator[None]:
-        """Hold a body of so many bytes; raises ``ExtenderError`` if there is no room beside the others."""
+        """Hold a body of that many bytes; raises ``ExtenderError`` if there is no room beside the others."""
         held = size if size > _SMALL else 0
         with self._lock:
             if self._large + held > MOST_BODY:

@@ -181,7 +181,7 @@ class CellTracker:
             return ask(self._books.cells)
 
     def is_responsive(self, seconds: float) -> bool:
-        """Whether the lock gets free within so many seconds."""
+        """Whether the lock gets free within that many seconds."""
         if not self._lock.acquire(timeout=seconds):
             return False
         self._lock.release()

@@ -114,7 +114,7 @@ class ConfigMetrics:
         self.noted({})
 
     def noted(self, notes: Mapping[str, int]) -> None:
-        """The configuration in force has so many notes of each kind."""
+        """The configuration in force has that many notes of each kind."""
         for kind in sorted(NoteKind):
             self.notes.set(notes.get(kind.value, 0), kind.value)
 

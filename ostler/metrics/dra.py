@@ -68,7 +68,7 @@ class DraDoorMetrics(DraDoorObserver):
         self.latencies.observe(seconds, method)
 
     def answered(self, method: str, claims: int, failed: int) -> None:
-        """That call was about so many claims."""
+        """That call was about that many claims."""
         self.claims.add(method, "served", by=claims - failed)
         self.claims.add(method, "failed", by=failed)
 

@@ -80,7 +80,7 @@ class MetadataWriter:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """`grace`: mark it as deleted in so many seconds, None: leave it as it is; then, if `now`, remove it."""
+    """`grace`: mark it as deleted in that many seconds, None: leave it as it is; then, if `now`, remove it."""
 
     now: bool
     grace: int | None = None

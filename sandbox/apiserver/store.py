@@ -1,6 +1,7 @@
 """The objects as other actors see and change them: a person, the scheduler, another controller.
 
-No HTTP, no faults, not in the log of requests; otherwise the same rules. What is handed in and out are copies.
+Their calls use no HTTP, meet no injected faults and are not in the request log; otherwise the same rules apply.
+Arguments and results are copies.
 """
 
 from __future__ import annotations

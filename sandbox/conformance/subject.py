@@ -44,7 +44,7 @@ class JudgedProgram(Protocol):
         """End it by SIGTERM, and kill it when its grace period is over."""
 
     async def stop(self) -> None:
-        """End it without a judgement, and as fast as it lets itself be ended; can be called again."""
+        """End it as fast as possible, without judging how it ends; can be called again."""
 
     async def kill(self) -> None:
         """End it by SIGKILL."""

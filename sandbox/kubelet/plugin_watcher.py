@@ -1,4 +1,4 @@
-"""The plugin manager: makes the registered plugins be the sockets in ``plugins_registry/``.
+"""The plugin manager: keeps the registered plugins equal to the sockets in ``plugins_registry/``.
 
 A reconciler compares the existing sockets (path and stamp) with the registered ones, once per tick: first it
 deregisters sockets that are gone or were created again, then it registers the missing ones. Operations on one path

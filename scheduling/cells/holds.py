@@ -10,7 +10,7 @@ A hold is as strong as the pods that it waits for, and no stronger:
 - If a group has to preempt pods, its hold reserves the cells as a preempting pod does. Its pods ask for the victims.
 - When a stronger group reserves cells of a group with pods, the hold ends, so that the last victim ends the group.
 
-Nobody is told when a hold ends in such a way: `hold_problem` says so whenever it is asked.
+No call reports that a hold has ended in this way: ask `hold_problem`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Moves running pods to the devices that they really have, where a node gave them others than it was told.
+"""Moves running pods to the devices that they really have, if a node gave them others than the record names.
 
 A node may swap equal devices of two pods, or give a pod others of its own. The books must follow, because the devices
 are in use there. What is moved is a set of pods at once, such as two that have each other's devices. A pod stays on its

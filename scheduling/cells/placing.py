@@ -174,7 +174,7 @@ def _collect(cell: C, priority: int, free: list[C], preemptible: list[C]) -> Non
 
 
 def _closest(available: Sequence[C], number: int) -> list[C]:
-    """The first so many leaves, in the order given, whose lowest common cell is as low as possible."""
+    """The first leaves of that number, in the order given, whose lowest common cell is as low as possible."""
     above: list[C] = list(available)
     while True:
         groups: dict[C, list[C]] = {}

@@ -77,7 +77,7 @@ class PodTextError(CellsUserError):
 
 @dataclass(frozen=True, slots=True)
 class GroupMember:
-    """So many pods of a group ask for so many leaf cells each."""
+    """So many pods of a group ask for that many leaf cells each."""
 
     pod_number: int
     leaf_cell_number: int

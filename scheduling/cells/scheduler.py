@@ -1,4 +1,4 @@
-"""The cell scheduler: decides where gangs go, and keeps account of what was decided.
+"""The cell scheduler: decides where gangs go, and keeps track of what it has placed.
 
 Calls are never concurrent. A refused call raises `CellsUserError` before anything changes. Deciding changes nothing
 either, with two exceptions that HiveD has as well: in the preempting phase a group reserves its cells, and a group that
@@ -48,7 +48,7 @@ class CellScheduler:
     """One cluster of cells."""
 
     def __init__(self, configuration: CellsConfiguration) -> None:
-        """All configured nodes are bad until `set_node` tells otherwise."""
+        """All configured nodes are bad until `set_node` says otherwise."""
         self.state: ClusterState = build(configuration)
         for chain in self.state.chains.values():
             for cell in chain.full[chain.top]:
@@ -56,7 +56,7 @@ class CellScheduler:
                     set_node_health(self.state, node, healthy=False)
 
     def set_node(self, name: str, *, healthy: bool, bad_devices: Collection[int] = ()) -> None:
-        """A node exists, and is healthy but for some devices, or bad. Devices are told by index."""
+        """A node exists, and is healthy but for some devices, or bad. Devices are given by index."""
         set_node_health(self.state, name, healthy=healthy, bad_devices=bad_devices)
 
     def delete_node(self, name: str) -> None:

@@ -1,7 +1,7 @@
 """Capacity and shared counters: the amount a request would take, the amount left, and the holders of the rest.
 
 A capacity is of one device and is shared by the claims that have a share of it; a counter is of a pool and is shared by
-the devices that draw on it. The allocator's arithmetic is used as it is; here are only the words for what it refuses.
+the devices that draw on it. The arithmetic is the allocator's; this module only puts its refusals into words.
 """
 
 from __future__ import annotations
@@ -143,5 +143,5 @@ def _text(nanos: int, total: int) -> str:
 
 
 def quantity_of(nanos: int, form: Format) -> str:
-    """A quantity of so many billionths as Kubernetes writes it."""
+    """A quantity of that many billionths as Kubernetes writes it."""
     return (parse(f"{nanos}n") if nanos % 10**9 else from_int(nanos // 10**9, form)).text

@@ -77,7 +77,7 @@ def with_count(claims: Claims, part: Part, count: int) -> list[JsonObject]:
 
 
 def without_selector(claims: Claims, part: Part, index: int) -> list[JsonObject]:
-    """The claims with one selector of one request left out (of every alternative that has so many)."""
+    """The claims with one selector of one request left out (of every alternative that has that many)."""
 
     def lighter(one: JsonObject) -> JsonObject:
         selectors = objects_at(one, "selectors")

@@ -1,4 +1,4 @@
-"""Where the names of published pools stand in the slices they come from, for a claim that is written against them."""
+"""Finds the names in slices behind the flat names of published pools, for claims written against slices."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class FlatNames:
 
 
 def quantity_text(nanos: int) -> Quantity:
-    """A quantity of so many billionths; binary in whole Mi, as memory is written."""
+    """A quantity of that many billionths; binary in whole Mi, as memory is written."""
     if nanos % 10**9:
         return parse(f"{nanos}n")
     return from_int(nanos // 10**9, Format.BINARY_SI if nanos and nanos % _MEBI == 0 else Format.DECIMAL_SI)

@@ -24,7 +24,7 @@ from scheduling.pools.ways import SearchGaveUp, SearchSteps
 WHAT_IF_STEPS: Final = 20_000
 """Ways that the search tries to find out what would be if something were different."""
 WHAT_IF_SEARCHES: Final = 2
-"""All questions of that kind about one node have the steps of so many searches; the answer to more is not known."""
+"""All questions of that kind about one node share the steps of this many searches; the answer to more is not known."""
 
 Claims = Sequence[DeviceClaim]
 _Part = TypeVar("_Part")

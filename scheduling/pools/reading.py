@@ -1,4 +1,4 @@
-"""Reading and writing whole documents: the one door by which pools, classes and claims come in.
+"""Reads and writes whole documents; pools, classes and claims come in here and nowhere else.
 
 `read` and `read_text` give documents that the rest of this package can rely on: they refuse every unknown field, wrong
 value and broken rule at once, each with field, value and fix. `decode` reads only the shape, as the prototype's decoder

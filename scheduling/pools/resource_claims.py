@@ -42,7 +42,7 @@ _SHARES: Final = uuid.UUID("9d4b1d4c-9b0e-5c0e-8f3a-6a1c4d0f2b7e")
 
 @dataclass(frozen=True, slots=True)
 class RequestOption:
-    """One way to meet a need: so many devices of one class. `capacity`: what each device gives.
+    """One way to meet a need: that many devices of one class. `capacity`: what each device gives.
 
     `matches`: full names of the attributes that are equal on its devices. `driver` is empty where it is not known.
     """

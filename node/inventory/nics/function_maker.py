@@ -37,7 +37,7 @@ class VfMaker(Protocol):
     """Makes virtual functions; blocking, for worker threads. One call at a time."""
 
     def make(self, address: str, count: int, *, autoprobe: bool | None) -> bool:
-        """Make so many virtual functions of the physical one at this address, which has none.
+        """Make that many virtual functions of the physical one at this address, which has none.
 
         Returns whether the kernel binds a driver to them; ``autoprobe`` None leaves that as it is. Raises VfError.
         """
@@ -161,7 +161,7 @@ class VfRecord:
         self.made = self._load()
 
     def note(self, address: str, count: int) -> None:
-        """Record that so many were made. Raises FileError; in memory it is recorded anyway."""
+        """Record how many were made. Raises FileError; in memory it is recorded anyway."""
         self.made = {**self.made, address: count}
         write_record(self._path, SCHEMA, {"boot": self._boot, "made": dict(sorted(self.made.items()))})
 

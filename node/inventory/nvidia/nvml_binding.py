@@ -177,7 +177,7 @@ class Binding:
     def detach(self, within: float = 0.0) -> bool:
         """Shut NVML down and forget the library; may be called twice.
 
-        Waits so many seconds for those inside ``shared``. False when somebody is still in a call: then NVML is left as
+        Waits that many seconds for those inside ``shared``. False if a call is still in progress: then NVML is left as
         it is, and the library must not be unloaded until ``left``.
         """
         if not self.attached:
@@ -326,7 +326,7 @@ class Binding:
         )
 
     def event(self, call: str, event_set: Handle, timeout: int) -> NvmlEvent | None:
-        """The next event, waited for so many milliseconds; None when there was none."""
+        """The next event, waited for that many milliseconds; None when there was none."""
         data = self._module.c_nvmlEventData_t()
 
         def wait(handle: object) -> bool:

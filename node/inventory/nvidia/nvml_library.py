@@ -164,7 +164,7 @@ class Gate:
             return self._changed.wait_for(lambda: self._closed, seconds)
 
     def close(self, within: float) -> bool:
-        """Close the gate and wait so many seconds until no thread is inside; returns whether none is."""
+        """Close the gate and wait that many seconds until no thread is inside; returns whether none is."""
         with self._changed:
             self._closed = True
             for bell in self._bells:

@@ -70,7 +70,7 @@ class NvmlSession:
         """Of the GPUs of the last read; None for one without an answer."""
 
     def close(self, within: float = 0.0) -> bool:
-        """Shut NVML down; the library stays loaded. False if a thread is still in a call after so many seconds."""
+        """Shut NVML down; the library stays loaded. False if a thread is still in a call after that many seconds."""
         return self.binding.detach(within)
 
     def read(self, previous: tuple[GpuFacts, ...], *, profiles: bool = False) -> NvmlFacts:

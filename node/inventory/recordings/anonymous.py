@@ -157,7 +157,7 @@ class Disguise:
         return (self._mac(octets) if len(octets) == 6 else self._guid(octets)).hex()
 
     def number(self, number: int, bits: int) -> int:
-        """A permutation of the numbers with so many bits; 0 stays, for it means none."""
+        """A permutation of the numbers with that many bits; 0 stays, for it means none."""
         if not 0 < number < 1 << bits:
             return number
         while True:
