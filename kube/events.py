@@ -13,7 +13,7 @@ rules for old events, and every client shows them.
 from __future__ import annotations
 
 import logging
-import secrets
+import os
 import threading
 import time
 from collections import OrderedDict
@@ -149,7 +149,7 @@ class EventPoster:
         instance: str,
         random: Callable[[], float],
         monotonic: Callable[[], float] = time.monotonic,
-        unique: Callable[[], str] = lambda: secrets.token_hex(8),
+        unique: Callable[[], str] = lambda: os.urandom(8).hex(),
         limits: EventLimits = EventLimits(),
         policy: BackoffPolicy = BackoffPolicy(first=1.0, most=60.0),  # noqa: B008 - frozen
     ) -> None:

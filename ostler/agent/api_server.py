@@ -82,7 +82,9 @@ def api_client(
     """A client, for a thread; the other arguments as for ``kube.client.Client``. Raises ``ConfigurationError``."""
     from kube.client import Client, RequestLimits
     from kube.kubeconfig import api_access
+    from ostler.agent.transport import load_transport
 
+    load_transport()
     access = api_access(settings.kubernetes.kubeconfig, environment.variables, environment.account)
     log.info(purpose, extra={"server": access.server, "by": access.origin})
     return Client(

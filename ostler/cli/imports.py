@@ -5,7 +5,7 @@
 - **protobuf's implementation in Python** (1.5 MB, 6 ms with what it imports) and its **text_encoding**: the generated
   code imports them also where messages are made by the compiled implementation, which never calls them.
 - **inspect** (4 ms with what it imports): for descriptions of functions; ``asyncio`` and gRPC only ask whether one is
-  a coroutine's.
+  a coroutine's, and ``dataclasses`` for a text that serves classes without docstring as one.
 - **traceback** (2 ms with what it imports): for errors.
 - **typing_extensions** (1.5 ms): ``grpc.aio`` takes one name from it, which Python has since 3.11.
 - **locale** (1 ms): for dates in other languages.
@@ -25,14 +25,15 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
-from types import FunctionType, MethodType, ModuleType
-from typing import Any, Self
+from types import FunctionType, MethodType
+from typing import Self
+
+from ostler.stand_ins import Answer, standing_in, unanswered
 
 _ABSENT = ("ssl", "_hashlib", "grpc_health", "grpc_reflection", "grpc_tools")
 _DEFERRED: dict[str, dict[str, object]] = {
@@ -51,7 +52,6 @@ _DEFERRED: dict[str, dict[str, object]] = {
     "urllib.parse": {},
 }
 """The modules that are replaced, and what their stand-ins have."""
-_NOTHING: dict[str, Callable[..., bool | None]] = {}
 _COROUTINE, _ASYNC_GENERATOR = 0x80, 0x200
 """Flags of a function's code (CO_COROUTINE, CO_ASYNC_GENERATOR)."""
 
@@ -76,60 +76,26 @@ def _is_async_generator_function(asked: object) -> bool | None:
     return None if function is None else bool(function.__code__.co_flags & _ASYNC_GENERATOR)
 
 
-def _unanswered(*_: object) -> None:
-    """Leave it to the real function."""
+def _description_of_values(asked: object) -> str | None:
+    """The signature of a class without docstring, for which ``dataclasses`` asks to make one of it."""
+    fields = asked.__dict__.get("__dataclass_fields__") if isinstance(asked, type) else None
+    return None if fields is None else f"({', '.join(fields)})"
 
 
-_FUNCTIONS: dict[str, dict[str, Callable[..., bool | None]]] = {
+_FUNCTIONS: dict[str, dict[str, Answer]] = {
     "inspect": {
         "isasyncgenfunction": _is_async_generator_function,
         "isawaitable": _is_awaitable,
         "iscoroutinefunction": _is_coroutine_function,
+        "signature": _description_of_values,
     },
-    "traceback": {"extract_stack": _unanswered},
-    "urllib.parse": {"quote_from_bytes": _unanswered},
+    "traceback": {"extract_stack": unanswered},
+    "urllib.parse": {"quote_from_bytes": unanswered},
 }
 """Functions of stand-ins, and what answers in their place; where that is None, the real function is asked.
 
 ``asyncio`` asks about every handler of a signal, gRPC about the handler of every call, and both have plain ones.
 """
-
-
-class DeferredModule(ModuleType):
-    """Has what it is given, and imports the real module for any other attribute; may be used by several threads."""
-
-    def __init__(
-        self, name: str, known: Mapping[str, object], functions: Mapping[str, Callable[..., bool | None]] = _NOTHING
-    ) -> None:
-        super().__init__(name)
-        self.__dict__.update(known)
-        self.__dict__.update({called: self._function(called, answer) for called, answer in functions.items()})
-
-    def __getattr__(self, attribute: str) -> object:
-        if attribute.startswith("__"):
-            # The import system asks for such names, and must not be answered for another module.
-            raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
-        found: object = getattr(self._real(), attribute)
-        if callable(found):
-            # Functions and classes are what calls ask for again; a number may change.
-            self.__dict__[attribute] = found
-        return found
-
-    def withdraw(self) -> None:
-        """Let the next import find the real module."""
-        if sys.modules.get(self.__name__) is self:
-            sys.modules.pop(self.__name__, None)
-
-    def _real(self) -> ModuleType:
-        self.withdraw()
-        return importlib.import_module(self.__name__)
-
-    def _function(self, name: str, answer: Callable[..., bool | None]) -> Callable[..., Any]:
-        def function(*arguments: object, **named: object) -> Any:
-            answered = answer(*arguments) if not named else None
-            return getattr(self._real(), name)(*arguments, **named) if answered is None else answered
-
-        return function
 
 
 def load_library_ahead() -> None:
@@ -153,19 +119,12 @@ def load_library_ahead() -> None:
 def left_out() -> Iterator[None]:
     """Leave these modules out of the imports in this block, each unless it is loaded already."""
     absent = [name for name in _ABSENT if name not in sys.modules]
-    deferred = [
-        DeferredModule(name, known, _FUNCTIONS.get(name, _NOTHING))
-        for name, known in _DEFERRED.items()
-        if name not in sys.modules
-    ]
     # None is how Python is told that there is no such module.
     sys.modules.update(dict.fromkeys(absent))  # type: ignore[arg-type]
-    sys.modules.update({module.__name__: module for module in deferred})
     try:
-        yield
+        with standing_in(_DEFERRED, _FUNCTIONS):
+            yield
     finally:
         for name in absent:
             if sys.modules[name] is None:
                 del sys.modules[name]
-        for module in deferred:
-            module.withdraw()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
+import sys
 from collections import Counter as Count
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -98,7 +98,7 @@ class Figures:
 
 def process(figures: Figures) -> Iterator[Metric]:
     """Build, role, readiness, events."""
-    build = (__version__, os.environ.get(REVISION, ""), platform.python_version(), grpc.__version__)
+    build = (__version__, os.environ.get(REVISION, ""), sys.version.split()[0], grpc.__version__)
     yield Gauge(
         "ostler_build_info",
         "What this agent is built from; always 1.",

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from decimal import Decimal
 from enum import Enum
 from functools import lru_cache, total_ordering
 
@@ -377,8 +376,17 @@ def _without_zeros(value: int) -> tuple[int, int]:
 
 
 def _integer(digits: str) -> int:
-    return int(digits) if len(digits) < _STR_DIGITS else int(Decimal(digits))
+    if len(digits) < _STR_DIGITS:
+        return int(digits)
+    # The agent never meets such a number, and the module with its library takes 0.3 MB.
+    from decimal import Decimal
+
+    return int(Decimal(digits))
 
 
 def _digits(value: int) -> str:
-    return str(value) if value.bit_length() < 3 * _STR_DIGITS else str(Decimal(value))
+    if value.bit_length() < 3 * _STR_DIGITS:
+        return str(value)
+    from decimal import Decimal
+
+    return str(Decimal(value))

@@ -7,7 +7,6 @@ below a root of its own is not where the loader looks. Blocks as long as the pro
 from __future__ import annotations
 
 import os
-import subprocess
 from enum import IntEnum
 from pathlib import Path
 
@@ -45,6 +44,8 @@ class TimeSlicer:
 
     def set(self, uuid: str, length: TimeSlice) -> None:
         """Set it for the GPU of this UUID; raises ``TimeSliceError``."""
+        import subprocess  # Most agents start no process.
+
         program = self._program()
         if program is None:
             raise TimeSliceError(

@@ -1,0 +1,79 @@
+"""Stand-ins for modules that libraries import and nobody may ever use: they load the real one when somebody does.
+
+Invariant: after ``standing_in`` every one of them can be imported as before. Limits: in the block, ``from
+package.module import name`` finds a stand-in, and ``package.module`` does not; and who imports the module in another
+thread meanwhile gets the stand-in as well, which is as good.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+Answer = Callable[..., Any]
+"""Answers for a function of a module; None means that the real one has to be asked."""
+_NOTHING: Mapping[str, Answer] = {}
+
+
+def unanswered(*_: object) -> None:
+    """Leave it to the real function."""
+
+
+class DeferredModule(ModuleType):
+    """Has what it is given, and imports the real module for any other attribute; may be used by several threads."""
+
+    def __init__(self, name: str, known: Mapping[str, object], functions: Mapping[str, Answer] = _NOTHING) -> None:
+        super().__init__(name)
+        self.__dict__.update(known)
+        self.__dict__.update({called: self._function(called, answer) for called, answer in functions.items()})
+
+    def __getattr__(self, attribute: str) -> object:
+        if attribute.startswith("__"):
+            # The import system asks for such names, and must not be answered for another module.
+            raise AttributeError(f"module {self.__name__!r} has no attribute {attribute!r}")
+        found: object = getattr(self._real(), attribute)
+        if callable(found):
+            # Functions and classes are what calls ask for again; a number may change.
+            self.__dict__[attribute] = found
+        return found
+
+    def withdraw(self) -> None:
+        """Let the next import find the real module."""
+        if sys.modules.get(self.__name__) is self:
+            sys.modules.pop(self.__name__, None)
+
+    def _real(self) -> ModuleType:
+        self.withdraw()
+        return importlib.import_module(self.__name__)
+
+    def _function(self, name: str, answer: Answer) -> Callable[..., Any]:
+        def function(*arguments: object, **named: object) -> Any:
+            answered = answer(*arguments) if not named else None
+            return getattr(self._real(), name)(*arguments, **named) if answered is None else answered
+
+        return function
+
+
+@contextlib.contextmanager
+def standing_in(
+    deferred: Mapping[str, Mapping[str, object]], functions: Mapping[str, Mapping[str, Answer]]
+) -> Iterator[None]:
+    """Have stand-ins for these modules in this block, each unless it is loaded already.
+
+    ``deferred``: what they have, by name; ``functions``: which of their functions answer by themselves.
+    """
+    stand_ins = [
+        DeferredModule(name, known, functions.get(name, _NOTHING))
+        for name, known in deferred.items()
+        if name not in sys.modules
+    ]
+    sys.modules.update({module.__name__: module for module in stand_ins})
+    try:
+        yield
+    finally:
+        for module in stand_ins:
+            module.withdraw()
