@@ -20,7 +20,7 @@ from bench.figures import FLOOR, latency_figures, median, percentile
 from bench.hardware import Hardware, announce
 from bench.kubelet import WITHIN, BareKubelet, NothingCame, Registered
 from bench.plugins import BETWEEN_SCANS, AgentPlugin, FloorPlugin, MeasuredPlugin
-from bench.process import undisturbed
+from bench.process import install_bytecode, undisturbed
 from protos.deviceplugin.v1beta1 import api_pb2
 
 SETTLE = 3.0
@@ -114,6 +114,7 @@ class BenchRun:
             raise NothingCame("the agent's answer has no device node")
         async with self._floor():
             pass
+        await install_bytecode()
 
     async def _starts(self) -> dict[str, float]:
         figures: dict[str, list[float]] = {}

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -110,6 +111,14 @@ class Measured:
 def agent_command(flags: Mapping[str, str]) -> list[str]:
     """``ostler run`` with these flags."""
     return [sys.executable, "-m", "ostler", "run", *(word for pair in flags.items() for word in pair)]
+
+
+async def install_bytecode() -> None:
+    """Make the file from which agents load their modules, as every installation of ostler does."""
+    command = (sys.executable, "-m", "ostler.cli.bytecode")
+    making = await asyncio.create_subprocess_exec(*command, env=clean_environment())
+    if await making.wait():
+        raise subprocess.CalledProcessError(making.returncode or 0, command)
 
 
 def agent_folders(root: Path, plugins: Path, registry: Path, socket: Path) -> dict[str, str]:

@@ -15,6 +15,8 @@ import gc
 import importlib
 import sys
 
+from ostler.cli.bytecode import settle
+
 _SWITCH = 0.0005
 """Seconds after which a loading thread gives up the interpreter's lock to one that waits for it."""
 _RUNNING_SWITCH = 0.001
@@ -79,6 +81,7 @@ async def tidy(first: KubeletFirst) -> None:
     with contextlib.suppress(OSError, ImportError):
         # ``ostler.cli.imports`` has left them out, and an error to be shown may be that no further file can be opened.
         await load("traceback", "tokenize")
+    await asyncio.to_thread(settle)
     gc.freeze()
     gc.enable()
     await asyncio.to_thread(_trim)

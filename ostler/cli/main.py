@@ -1,24 +1,22 @@
 """``ostler``: parses the command line and hands over to a command's own module, which alone is loaded.
 
 The daemon's start-up time is part of a kubelet restart's window, so nothing is imported here that a command does not
-need; an ``ostler run`` that only has settings does not even load argparse.
+need; an ``ostler run`` that only has settings does not even load argparse. Whatever the agent imports is imported after
+``use_bytecode``, so this module itself imports nothing that is not built into the interpreter.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import gc
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ostler.cli.exits import CommandFailed, Exit, complain
-from ostler.cli.imports import left_out, load_library_ahead
+from ostler.cli.bytecode import use_bytecode
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from ostler.cli.commands import Command
 
@@ -36,9 +34,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     chosen = next((word for word in words if not word.startswith("-")), None)
     if chosen == "run":
+        use_bytecode()
         # Nothing that is imported ever becomes garbage; the agent collects once and starts again when it has settled.
         gc.disable()
         _share_one_heap()
+    from ostler.cli.exits import CommandFailed, Exit, complain
+
     command, arguments = _run_with_settings(words) or _parsed(chosen, words)
     try:
         return _done(chosen, command.run(arguments))
@@ -59,6 +60,9 @@ def _share_one_heap() -> None:
     A heap of its own would keep up to 2 MB of free pages for each of the threads that load modules or serve calls, and
     only one of them runs Python at a time. Other C libraries have no such setting and need none.
     """
+    import contextlib
+    import ctypes
+
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_ARENA_MAX, 1)
 
@@ -67,6 +71,8 @@ def _run_with_settings(words: Sequence[str]) -> tuple[Command, argparse.Namespac
     """The agent's command and its arguments, without argparse; None for any other line."""
     if words[:1] != ["run"]:
         return None
+    from ostler.cli.imports import left_out, load_library_ahead
+
     load_library_ahead()
     with left_out():
         from ostler.cli import options, run

@@ -1,0 +1,311 @@
+"""The bytecode of all modules that an agent loads, in one file: a start then opens one file instead of 300.
+
+Finding a module, and opening, checking and reading its file take a third of what loading it takes. The file is a copy
+of Python's own ``.pyc`` files, lies beside those of ``ostler`` and is made as they are: by an agent that has settled,
+if it may write there, or by the installation (``python -m ostler.cli.bytecode``). Without it modules are loaded as
+usual.
+
+Invariants: Bytecode is used for the source file it was made from, and only while that file has the size and the time
+it was made at, as with a ``.pyc``; bytecode that Python would not compare (as in images) is not compared either. Which
+file a module's name means is found as usual: for the first name by Python's own finder, below a package in its folder.
+Limit: a package or a compiled module that somebody puts beside a source file of the same name later is not seen until
+the source file changes.
+"""
+
+from __future__ import annotations
+
+# Nothing here may import a module that is not built into the interpreter: it would be loaded without the file.
+import marshal
+import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+
+import ostler
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from types import CodeType, ModuleType
+
+_SCHEMA = b"ostler bytecode 1\n"
+_HEADER = 16
+"""Bytes of a ``.pyc`` before its code: Python's number, flags, and the source's time and size (PEP 552)."""
+_COMPARED, _UNCHECKED = 0, 1
+"""Flags of a ``.pyc`` that is compared with its source, and of one that is not."""
+
+_OWN = ("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos")
+"""Packages of which an agent may load any module later."""
+_LOADED_LATER = ("grpc.aio", "pynvml", "tokenize", "traceback")
+"""Modules of others that an agent loads in functions."""
+
+Stamp = tuple[int, int] | None
+"""A source file's time in seconds and its size, modulo 2**32; None: not compared."""
+Entry = tuple[int, int, str, Stamp]
+"""Where the code of a source file is (offset and length), the name of its ``.pyc``, and the source it was made from."""
+
+
+Piece = tuple[str, Stamp, bytes]
+"""One source file's bytecode: the name of its ``.pyc``, the source it was made from, and the code."""
+
+
+class BytecodeFile:
+    """An open file of bytecode; empty if there is none, or if another Python or version made it."""
+
+    def __init__(self, path: str | None) -> None:
+        self._descriptor = -1
+        self._entries: Mapping[str, Entry] = {}
+        if path is not None:
+            try:
+                self._open(path)
+            except (OSError, ValueError, EOFError, TypeError):
+                self.close()
+
+    def _open(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        start = _start()
+        known = os.read(self._descriptor, len(start) + 16)
+        if known[: len(start)] != start:
+            raise ValueError
+        size, index = (int.from_bytes(known[at : at + 8], "little") for at in (len(start), len(start) + 8))
+        if os.fstat(self._descriptor).st_size != size:
+            raise ValueError
+        self._entries = marshal.loads(os.pread(self._descriptor, size - index, index))  # noqa: S302  # as with a .pyc
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def entry(self, source: str) -> Entry | None:
+        """The entry of a source file; None if there is none, or the source is not what it was made from."""
+        entry = self._entries.get(source)
+        return entry if entry is not None and (entry[3] is None or entry[3] == stamp_of(source)) else None
+
+    def __contains__(self, source: str) -> bool:
+        return source in self._entries
+
+    def code(self, source: str) -> CodeType | None:
+        """The code of a source file; None if the file does not have it."""
+        entry = self._entries.get(source)
+        if entry is None:
+            return None
+        found: CodeType = marshal.loads(os.pread(self._descriptor, entry[1], entry[0]))  # noqa: S302  # as with a .pyc
+        # Python's own loader puts the right name into code that was compiled under another one.
+        return found if found.co_filename == source else None
+
+    def pieces(self) -> Iterator[tuple[str, Piece]]:
+        """The source file and the bytecode of every entry that is still right."""
+        for source in self._entries:
+            entry = self.entry(source)
+            if entry is not None:
+                yield source, (entry[2], entry[3], os.pread(self._descriptor, entry[1], entry[0]))
+
+    def close(self) -> None:
+        """Forget the entries."""
+        self._entries = {}
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+class BytecodeLoader(SourceFileLoader):
+    """Python's loader of source files, with code from the file of bytecode."""
+
+    def __init__(self, fullname: str, path: str, file: BytecodeFile) -> None:
+        super().__init__(fullname, path)
+        self._file = file
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """The module's code."""
+        return self._file.code(self.path) or super().get_code(fullname)
+
+
+class BytecodeFinder:
+    """Finds the modules whose bytecode is in the file; stands in ``sys.meta_path`` before Python's own."""
+
+    def __init__(self, file: BytecodeFile) -> None:
+        self.file = file
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's spec; None leaves it to the other finders."""
+        if path is None:
+            return self._first_name(name)
+        if len(path) != 1:
+            return None
+        below = f"{path[0]}/{name.rpartition('.')[2]}"
+        for source, folders in ((f"{below}/__init__.py", [below]), (f"{below}.py", None)):
+            if source in self.file:
+                entry = self.file.entry(source)
+                return None if entry is None else self._spec(name, source, entry, folders)
+        return None
+
+    def _first_name(self, name: str) -> ModuleSpec | None:
+        """Where the name is found depends on ``sys.path``: somebody's module may hide another."""
+        found = PathFinder.find_spec(name)
+        if found is None or type(found.loader) is not SourceFileLoader or found.origin is None:
+            return found
+        entry = self.file.entry(found.origin)
+        return found if entry is None else self._spec(name, found.origin, entry, found.submodule_search_locations)
+
+    def _spec(self, name: str, source: str, entry: Entry, folders: list[str] | None) -> ModuleSpec:
+        loader = BytecodeLoader(name, source, self.file)
+        spec = ModuleSpec(name, loader, origin=source, is_package=folders is not None)
+        if folders is not None and spec.submodule_search_locations is not None:
+            spec.submodule_search_locations.extend(folders)
+        spec.has_location = True
+        spec.cached = entry[2]
+        return spec
+
+
+def use_bytecode() -> None:
+    """Load modules from the file of bytecode from now on, until ``settle``."""
+    finders: list[object] = list(sys.meta_path)
+    if PathFinder in finders and not any(isinstance(finder, BytecodeFinder) for finder in finders):
+        sys.meta_path.insert(finders.index(PathFinder), BytecodeFinder(BytecodeFile(path_of_file())))
+
+
+def settle() -> None:
+    """Stop using the file; where modules were loaded that it does not have, write it anew if Python would."""
+    from contextlib import suppress
+
+    from node.files import WriteFailed
+
+    for finder in [finder for finder in sys.meta_path if isinstance(finder, BytecodeFinder)]:
+        sys.meta_path.remove(finder)
+        path = path_of_file()
+        if path is not None and not sys.dont_write_bytecode and os.access(path.rpartition("/")[0], os.W_OK):
+            missing = {source: cached for source, cached in _loaded().items() if finder.file.entry(source) is None}
+            found = dict(compiled(missing))
+            if found:
+                with suppress(WriteFailed):
+                    # A disk that is full: the next start is slower, and nothing else.
+                    write_bytecode(path, dict(finder.file.pieces()) | found)
+        finder.file.close()
+
+
+def path_of_file() -> str | None:
+    """Where the file lies: beside the bytecode of ``ostler``, by the same rules; None if Python keeps none."""
+    cached: str | None = getattr(ostler.__spec__, "cached", None)
+    if cached is None:
+        return None
+    folder, _, name = cached.rpartition("/")
+    return f"{folder}/{name.replace('__init__', 'agent', 1).removesuffix('.pyc')}.bytecode"
+
+
+def stamp_of(source: str) -> Stamp:
+    """The time and size of a source file that is there; of one that is missing, what no file has."""
+    try:
+        status = os.stat(source)  # noqa: PTH116  # pathlib is not loaded yet
+    except OSError:
+        return -1, -1
+    return int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
+
+
+def _start() -> bytes:
+    """What such a file begins with: bytecode belongs to one version of Python."""
+    return _SCHEMA + sys.version.encode() + b"\n"
+
+
+def _loaded() -> dict[str, str]:
+    """The source files of the loaded modules of Python, of ostler and of gRPC's neighbours, and their ``.pyc`` files.
+
+    Modules from elsewhere (a ``sitecustomize``) are not the same ones at every start.
+    """
+    homes = [os.path.dirname(os.__file__), *(os.path.dirname(folder) for folder in ostler.__path__)]  # noqa: PTH120
+    grpc = sys.modules.get("grpc")
+    if grpc is not None:
+        homes += [os.path.dirname(folder) for folder in grpc.__path__]  # noqa: PTH120
+    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+    return {
+        spec.origin: spec.cached
+        for spec in specs
+        if spec is not None
+        and isinstance(spec.loader, SourceFileLoader)
+        and spec.cached
+        and spec.origin.startswith(tuple(f"{home}/" for home in homes))
+    }
+
+
+def compiled(sources: Mapping[str, str]) -> Iterator[tuple[str, Piece]]:
+    """The bytecode of those source files whose ``.pyc`` Python itself would use."""
+    # Loaded by then, or by a command that takes no part in the start.
+    from importlib.util import MAGIC_NUMBER
+
+    for source, cached in sources.items():
+        try:
+            with open(cached, "rb") as file:  # noqa: PTH123  # as above
+                content = file.read()
+        except OSError:
+            continue
+        flags = int.from_bytes(content[4:8], "little")
+        stamp = int.from_bytes(content[8:12], "little"), int.from_bytes(content[12:16], "little")
+        right = flags == _UNCHECKED or (flags == _COMPARED and stamp == stamp_of(source))
+        if content[:4] == MAGIC_NUMBER and right:
+            yield source, (cached, stamp if flags == _COMPARED else None, content[_HEADER:])
+
+
+def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:
+    """The bytecode of source files that will lie at their places without ``folder``, and not change there.
+
+    Compiled anew: the ``.pyc`` files of an image are made before the place is known, and lie elsewhere for some.
+    """
+    for source, cached in sources.items():
+        place = source.removeprefix(folder)
+        with open(source, "rb") as file:  # noqa: PTH123  # as above
+            code = compile(file.read(), place, "exec", dont_inherit=True)
+        yield place, (cached.removeprefix(folder), None, marshal.dumps(code))
+
+
+def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:
+    """Write the file; raises ``WriteFailed``, and then the old one stays."""
+    from pathlib import Path
+
+    from node.files import write_whole
+
+    offset = len(_start()) + 16
+    entries: dict[str, Entry] = {}
+    for source, (cached, stamp, code) in pieces.items():
+        entries[source] = (offset, len(code), cached, stamp)
+        offset += len(code)
+    index = marshal.dumps(entries)
+    sizes = (offset + len(index)).to_bytes(8, "little") + offset.to_bytes(8, "little")
+    content = b"".join((_start(), sizes, *(code for _, _, code in pieces.values()), index))
+    write_whole(Path(path), content, mode=0o644)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Write the file for an installation whose ``.pyc`` files are there."""
+    import argparse
+    from importlib import import_module
+    from importlib.util import cache_from_source
+    from pathlib import Path
+
+    from node.files import WriteFailed
+
+    parser = argparse.ArgumentParser(description="Write the file from which agents of this installation load modules.")
+    parser.add_argument(
+        "--staged",
+        default="",
+        metavar="FOLDER",
+        help="for an image: modules below this folder will lie at its place, and none will ever change",
+    )
+    staged: str = parser.parse_args(words).staged
+    for name in ("ostler.cli.run", *_LOADED_LATER):
+        import_module(name)
+    root = Path(ostler.__path__[0]).parent
+    own = [source for package in _OWN for source in (root / package).rglob("*.py")]
+    # In order, so that the same installation gives the same file.
+    sources = dict(sorted({**_loaded(), **{str(source): cache_from_source(str(source)) for source in own}}.items()))
+    path = path_of_file()
+    if path is None:
+        parser.error("this Python keeps no bytecode")
+    try:
+        write_bytecode(path, dict(staged_code(sources, staged) if staged else compiled(sources)))
+    except WriteFailed as error:
+        sys.stderr.write(f"ostler: {error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

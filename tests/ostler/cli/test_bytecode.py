@@ -1,0 +1,200 @@
+"""The file with the bytecode of all modules: what is loaded from it, and when it is not used."""
+
+from __future__ import annotations
+
+import compileall
+import importlib.util
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+import pytest
+
+from ostler.cli.bytecode import (
+    BytecodeFile,
+    BytecodeFinder,
+    BytecodeLoader,
+    compiled,
+    staged_code,
+    write_bytecode,
+)
+
+LOADED = """
+import sys
+from ostler.cli.bytecode import settle, use_bytecode
+use_bytecode()
+import json.scanner, logging, node.files
+loaders = {name: type(getattr(module, "__loader__", None)).__name__ for name, module in sys.modules.items()}
+print(*(name for name, loader in loaders.items() if loader == "BytecodeLoader"))
+settle()
+"""
+"""Prints the modules that were loaded from the file, and then does what a settled agent does."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A package with two modules and another one inside."""
+    package = tmp_path / "alpha"
+    (package / "inner").mkdir(parents=True)
+    for name in ("__init__", "one", "two", "inner/__init__"):
+        (package / f"{name}.py").write_text(f"NAME = {name!r}\n")
+    return package
+
+
+def sources(folder: Path) -> dict[str, str]:
+    return {str(path): importlib.util.cache_from_source(str(path)) for path in folder.rglob("*.py")}
+
+
+def written(
+    folder: Path, mode: PycInvalidationMode = PycInvalidationMode.TIMESTAMP, strip: Path | None = None
+) -> BytecodeFinder:
+    """A finder with the bytecode of the folder, which has no ``.pyc`` files any more."""
+    compileall.compile_dir(folder, quiet=1, stripdir=strip, invalidation_mode=mode)
+    path = str(folder.parent / "file.bytecode")
+    write_bytecode(path, dict(compiled(sources(folder))))
+    for cached in sources(folder).values():
+        os.remove(cached)  # noqa: PTH107
+    return BytecodeFinder(BytecodeFile(path))
+
+
+def load(finder: BytecodeFinder, name: str, folder: Path) -> Mapping[str, object] | None:
+    """What is in the module once it is loaded; None if the finder does not find it."""
+    spec = finder.find_spec(name, [str(folder)])
+    if spec is None:
+        return None
+    assert isinstance(spec.loader, BytecodeLoader)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return vars(module)
+
+
+def test_a_module_is_loaded_from_the_file_and_looks_as_usual(folder: Path) -> None:
+    finder = written(folder)
+    found = load(finder, "alpha.one", folder)
+    assert found is not None
+    expected = importlib.util.cache_from_source(str(folder / "one.py"))
+    assert (found["NAME"], found["__file__"], found["__cached__"]) == ("one", str(folder / "one.py"), expected)
+    assert not Path(expected).exists(), "Python's loader would have written it"
+    inner = load(finder, "alpha.inner", folder)
+    assert inner is not None
+    assert (inner["NAME"], inner["__path__"]) == ("inner/__init__", [str(folder / "inner")])
+
+
+def test_a_source_file_that_changed_is_loaded_as_usual(folder: Path) -> None:
+    finder = written(folder)
+    (folder / "one.py").write_text("NAME = 'another one'\n")
+    assert load(finder, "alpha.one", folder) is None
+    assert load(finder, "alpha.two", folder) is not None
+
+
+def test_a_source_file_of_another_time_is_loaded_as_usual(folder: Path) -> None:
+    finder = written(folder)
+    os.utime(folder / "one.py", (1e9, 1e9))
+    assert load(finder, "alpha.one", folder) is None
+
+
+def test_a_source_file_that_went_away_is_not_found(folder: Path) -> None:
+    finder = written(folder)
+    (folder / "one.py").unlink()
+    assert load(finder, "alpha.one", folder) is None
+
+
+def test_bytecode_that_python_does_not_compare_is_not_compared(folder: Path) -> None:
+    finder = written(folder, PycInvalidationMode.UNCHECKED_HASH)
+    os.utime(folder / "one.py", (1e9, 1e9))
+    assert load(finder, "alpha.one", folder) is not None
+
+
+def test_an_image_gets_the_bytecode_of_what_lies_elsewhere_while_it_is_built(folder: Path, tmp_path: Path) -> None:
+    path = tmp_path / "file.bytecode"
+    write_bytecode(str(path), dict(staged_code(sources(folder), str(tmp_path))))
+    file = BytecodeFile(str(path))
+    place = "/alpha/inner/__init__.py"
+    assert file.entry(place) is not None, "there is no such source file, and nothing is compared"
+    code = file.code(place)
+    assert code is not None
+    assert code.co_filename == place
+    assert len(file) == 4
+
+
+def test_a_module_of_an_earlier_folder_hides_one_in_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = written(folder)
+    earlier = folder.parent / "earlier"
+    earlier.mkdir()
+    monkeypatch.setattr(sys, "path", [str(earlier), str(folder)])
+    found = finder.find_spec("one")
+    assert found is not None
+    assert (found.origin, type(found.loader)) == (str(folder / "one.py"), BytecodeLoader)
+    (earlier / "one.py").write_text("NAME = 'earlier'\n")
+    importlib.invalidate_caches()
+    found = finder.find_spec("one")
+    assert found is not None
+    assert found.origin == str(earlier / "one.py")
+
+
+def test_code_compiled_under_another_name_is_left_to_python(folder: Path) -> None:
+    finder = written(folder, strip=folder.parent)
+    found = load(finder, "alpha.one", folder)
+    assert found is not None
+    assert found["NAME"] == "one"
+    assert Path(importlib.util.cache_from_source(str(folder / "one.py"))).exists(), "Python's loader did it"
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda _: b"",
+        lambda content: content[:-1],
+        lambda content: content + b"\0",
+        lambda content: content.replace(sys.version.encode(), b"2" * len(sys.version)),
+        lambda content: content.replace(b"bytecode 1", b"bytecode 0"),
+    ],
+)
+def test_a_file_that_is_not_whole_or_of_another_python_is_not_used(
+    folder: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    written(folder)
+    path = folder.parent / "file.bytecode"
+    assert len(BytecodeFile(str(path))) == 4
+    path.write_bytes(damage(path.read_bytes()))
+    assert len(BytecodeFile(str(path))) == 0
+
+
+def test_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
+    assert len(BytecodeFile(str(tmp_path / "none"))) == 0
+    assert len(BytecodeFile(None)) == 0
+
+
+def loaded(prefix: Path, **environment: str) -> set[str]:
+    """What a process loads from the file below ``prefix``, where its bytecode is."""
+    known = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = (sys.executable, "-c", LOADED)
+    environment = {**known, "PYTHONPYCACHEPREFIX": str(prefix), **environment}
+    return set(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split())
+
+
+def test_a_settled_agent_writes_the_file_once_and_the_next_start_uses_it(tmp_path: Path) -> None:
+    assert loaded(tmp_path) == set()
+    (file,) = tmp_path.rglob("*.bytecode")
+    first = file.stat()
+    assert file.stat().st_mode & 0o777 == 0o644
+    assert {"json", "json.scanner", "logging", "node", "node.files", "node.opening"} <= loaded(tmp_path)
+    assert file.stat().st_ino == first.st_ino, "nothing was missing"
+
+
+def test_no_file_is_written_where_python_writes_no_bytecode(tmp_path: Path) -> None:
+    loaded(tmp_path)
+    (file,) = tmp_path.rglob("*.bytecode")
+    file.unlink()
+    assert loaded(tmp_path, PYTHONDONTWRITEBYTECODE="1") == set()
+    assert not list(tmp_path.rglob("*.bytecode"))
+
+
+def test_an_installation_makes_the_file_of_everything_an_agent_loads() -> None:
+    subprocess.run([sys.executable, "-m", "ostler.cli.bytecode"], check=True)
+    lines = LOADED.replace("import json.scanner", "import ostler.cli.run, json.scanner").replace("settle()\n", "")
+    found = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True).stdout.split()
+    assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(found)
