@@ -37,6 +37,7 @@ import pytest
 from _pytest.capture import CaptureManager
 
 from tests.making import forked_ostler, worker_start
+from tests.making.roomy_stack import call_with_room
 
 FEW = 2
 """From so many workers on, one collection for all is less work."""
@@ -261,7 +262,8 @@ def collect(listener: socket.socket, forks: socket.socket, arguments: Sequence[s
     config.workerinput = {"workerid": "collector"}
     config.workeroutput = {}
     config.pluginmanager.register(ForkingCollector(listener, forks))
-    config.hook.pytest_cmdline_main(config=config)
+    # The workers are forked from there, and have the same room.
+    call_with_room(lambda: config.hook.pytest_cmdline_main(config=config))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ import os
 import sys
 import warnings
 import pytest
+from tests.rig.test_roomy_stack import CALLS, most_faults
 
 def test_directory_and_capture(tmp_path, capfd, worker_id):
     assert f"popen-{worker_id}" in str(tmp_path)
@@ -51,6 +52,9 @@ def test_crashes(number):
 
 def test_warns():
     warnings.warn("of a test")
+
+def test_has_room_for_its_calls():
+    assert most_faults() < CALLS // 2
 """
 
 
@@ -86,7 +90,7 @@ def test_they_report_what_workers_report_after_one_collection(tmp_path: Path) ->
     )
     out = _run(tmp_path)
     # One worker crashed, and another took its place.
-    assert "2 failed, 6 passed, 1 skipped, 4 warnings, 1 error" in out, out
+    assert "2 failed, 7 passed, 1 skipped, 4 warnings, 1 error" in out, out
     assert "At index 1 diff: 2 != 3" in out
     assert "printed before it failed\nprinted by a child\n" in out
     assert "crashed while running 'test_most.py::test_crashes[2]'" in out
