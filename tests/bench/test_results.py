@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,3 +74,18 @@ def test_a_benchmark_replaces_its_own_figures_and_leaves_those_of_the_others(
 def test_the_first_figures_make_the_file(tmp_path: Path) -> None:
     write(tmp_path / "results.json", {"prepare_p50_s": 0.25}, Benchmark.DRA)
     assert (tmp_path / "results.json").read_text() == '{\n  "prepare_p50_s": 0.25\n}\n'
+
+
+def test_benchmarks_side_by_side_write_their_figures_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    # As the other one does while it writes.
+    lock = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    other = threading.Thread(target=write, args=(path, {"prepare_p50_s": 0.25}, Benchmark.DRA))
+    other.start()
+    other.join(0.2)
+    assert not path.exists()
+    path.write_text(json.dumps({"allocate_p50_s": 0.5}))
+    os.close(lock)
+    other.join()
+    assert json.loads(path.read_text()) == {"allocate_p50_s": 0.5, "prepare_p50_s": 0.25}
