@@ -183,6 +183,8 @@ cluster-down: setup
 # Clusters side by side: a test waits more than it works. The order of the files is that of tests/cluster/conftest.py.
 CLUSTERS ?= 2
 cluster-test cluster-test-all: TESTS ?= tests/cluster tests/systemd/booted
+# As for 'test': each agent on a node would compile all modules anew.
+cluster-test cluster-test-all: export PYTHONDONTWRITEBYTECODE :=
 cluster-test: cluster-system
 	K8S=$(K8S) $(BIN)/python -m pytest -n $(CLUSTERS) --dist loadfile --no-loadscope-reorder -m "not long" $(TESTS) $(ARGS)
 

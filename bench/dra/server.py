@@ -17,10 +17,10 @@ from bench.kubelet import WITHIN, NothingCame
 from tests.cluster.components.build import kubernetes
 from tests.cluster.dra.claims import SLICES
 from tests.cluster.rig.api import Api, Credentials, Object
-from tests.cluster.rig.cluster import down
+from tests.cluster.rig.cluster import down, new_place
 from tests.cluster.rig.control_plane import ControlPlane
 from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place, name_of_run, take_place
+from tests.cluster.rig.place import Place, name_of_run
 from tests.cluster.rig.prerequisites import check
 
 NODE = "node-1"
@@ -39,9 +39,8 @@ def server_place() -> Iterator[tuple[Place, Authority]]:
     """A place for an API server, with the administrator's certificate; whatever ran there is gone afterwards."""
     check()
     name = name_of_run()
-    down(name)
     try:
-        place = take_place(name)
+        place = new_place(name)
         authority = Authority(place)
         authority.create()
         authority.kubeconfig("admin", "/O=system:masters/CN=admin", place.kubeconfig)

@@ -116,13 +116,18 @@ def up(name: str, version: str = "", nodes: int = 1, *, traced: bool = False) ->
     Raises ``Missing``, ``NoPlace``, ``UnknownVersion``, ``NotReady``, ``NotAsExpected``, OSError.
     """
     check()
-    with _alone():
-        _down(name)
-        place = take_place(name)
+    place = new_place(name)
     cluster = Cluster(place, pinned(version), nodes, traced=traced)
     (place.root / "state.json").write_text(json.dumps({"version": cluster.version, "nodes": nodes}))
     cluster.start()
     return cluster
+
+
+def new_place(name: str) -> Place:
+    """A place for what has this name; what had it before is taken down. Raises ``NoPlace``."""
+    with _alone():
+        _down(name)
+        return take_place(name)
 
 
 def attach(name: str) -> Cluster | None:
