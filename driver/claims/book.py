@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from driver.claims.contracts import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, MovedInterfaces, StepObserver
 from driver.claims.disk import ClaimSpecs, RecordStore
-from driver.claims.interfaces import ClaimObserver, ClaimOptions, ClaimReader, ClaimStep, MovedInterfaces, StepObserver
 from driver.claims.kubelet import KubeletFile, read_kubelet_claims
 from driver.claims.locks import ClaimLocks, Tombstones
 from driver.claims.model import (

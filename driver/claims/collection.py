@@ -21,7 +21,7 @@ from collections.abc import Collection
 
 from driver.claims.allocation import still_here
 from driver.claims.book import ClaimBook
-from driver.claims.interfaces import ClaimPreparer
+from driver.claims.contracts import ClaimPreparer
 from driver.claims.kubelet import KubeletClaims
 from driver.claims.model import ClaimError, ClaimReadForbidden, ClaimReference, Unavailable
 from driver.claims.record import ClaimRecord

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coro
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimReference, PartitionNotMade, PartitionPending, Unavailable
 from node.events import EventBus
 from node.inventory.model import Device, PartitionShape

@@ -16,7 +16,7 @@ from driver.claims.admission import AdmissionRefusal, Losers, take
 from driver.claims.allocation import allocation_of, name_in_pod, pod_claim_name
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.locks import Waits
 from driver.claims.model import (
     Allocation,

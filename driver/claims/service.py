@@ -19,7 +19,7 @@ from driver.claims.admission import DeviceLost, Losers
 from driver.claims.allocation import check_reference
 from driver.claims.book import ClaimBook
 from driver.claims.collection import Collector
-from driver.claims.interfaces import (
+from driver.claims.contracts import (
     ClaimObserver,
     ClaimOptions,
     ClaimReader,

@@ -24,7 +24,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from driver.claims.allocation import is_uid
-from driver.claims.interfaces import ClaimPreparer
+from driver.claims.contracts import ClaimPreparer
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.door.registration import DraDoorObserver
 from driver.door.successor import NoSuccessor, Successor

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from driver.claims.interfaces import ClaimPreparer
+from driver.claims.contracts import ClaimPreparer
 from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls, ClaimReporter
 from driver.door.health_stream import HealthReports

@@ -21,7 +21,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, 
 from pathlib import Path
 from typing import Any
 
-from driver.claims.interfaces import InterfaceReporter, MovedInterfaces
+from driver.claims.contracts import InterfaceReporter, MovedInterfaces
 from driver.claims.kubelet import read_kubelet_claims
 from driver.claims.model import ClaimError, ClaimReference
 from driver.claims.record import ClaimRecord

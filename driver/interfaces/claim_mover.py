@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from driver.claims.interfaces import InterfaceReporter
+from driver.claims.contracts import InterfaceReporter
 from driver.claims.model import ClaimReference
 from driver.claims.record import ClaimRecord
 from driver.interfaces.journal import ClaimMove

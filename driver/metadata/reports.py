@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 
 from driver.claims.claim_status import ClaimStatusWriter
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimReference, Unavailable
 from driver.metadata.content import networks_of
 from driver.metadata.files import MetadataFiles

@@ -41,7 +41,7 @@ _ENDING = "this agent is stopping and no longer asks the API server; its success
 
 
 class AsyncResourceApi:
-    """A ``driver.claims.interfaces.ClaimReader``, and everything else that the loop asks the API server.
+    """A ``driver.claims.contracts.ClaimReader``, and everything else that the loop asks the API server.
 
     ``make`` may raise ``KubeError``. ``threads``: requests at a time; a client should keep as many connections.
     """

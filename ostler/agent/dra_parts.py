@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from driver.claims.claim_status import ClaimStatusWriter
-from driver.claims.interfaces import ClaimOptions
+from driver.claims.contracts import ClaimOptions
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.record import ClaimRecord
 from driver.claims.service import ClaimService

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from driver.claims.interfaces import InterfaceReporter
+from driver.claims.contracts import InterfaceReporter
 from driver.interfaces.claim_interfaces import ClaimInterfaces
 from driver.interfaces.moving import InterfaceMoves
 from driver.interfaces.observers import InterfaceObserver, PodLinks

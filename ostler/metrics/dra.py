@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimState
 from driver.door.registration import DraDoorObserver, RegistrationState
 from driver.interfaces.observers import InterfaceObserver

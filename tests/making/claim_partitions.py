@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import RecordState
 from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
-from driver.claims.interfaces import ClaimOptions, ClaimReader, ClaimStep, StepObserver
+from driver.claims.contracts import ClaimOptions, ClaimReader, ClaimStep, StepObserver
 from driver.claims.model import ClaimReference, Unavailable
 from driver.claims.service import ClaimService
 from driver.devices.view import DoorView, DraDevice

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.model import Unavailable
 from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
 from tests.waiting import eventually

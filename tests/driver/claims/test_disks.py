@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from tests.making.claim_service import GPU0, GPU1, Node, claim, reference, result
 

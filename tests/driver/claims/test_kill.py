@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.service import ClaimService
 from driver.names import MetadataVersion

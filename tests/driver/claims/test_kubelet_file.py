@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claims
 from driver.claims.model import ClaimReadForbidden, Unavailable
 from node.clocks import SystemClocks

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driver.claims.admission import DeviceLost, Losers
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimError, Unavailable
 from driver.claims.service import ClaimService
 from node.events import EventBus

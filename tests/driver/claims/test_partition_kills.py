@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from driver.claims.contracts import ClaimStep
 from driver.claims.disk import RecordStore
-from driver.claims.interfaces import ClaimStep
 from driver.claims.model import RecordState
 from driver.claims.record import ClaimRecord
 from driver.claims.service import ClaimService

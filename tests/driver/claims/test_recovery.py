@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.plan import device_of_entry
 from node.files import write_record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimError, ClaimReference, SharingNotDone, Unavailable
 from driver.devices.partitions import partitioned
 from driver.devices.view import door_offer, view_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.claims.model import SharingNotDone
 from driver.claims.service import ClaimService
 from driver.claims.sharing import CLAIMS_RECORD, FILE, SharingTools

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from driver.claims.interfaces import ClaimStep
+from driver.claims.contracts import ClaimStep
 from driver.interfaces.moving import InterfaceStep
 from node.values import replace
 from tests.making.claim_service import DieAt, Killed, reference

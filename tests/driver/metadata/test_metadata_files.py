@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from driver.claims.claim_status import ClaimStatusWriter
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimError, PreparedDevice, Unavailable
 from driver.claims.service import ClaimService
 from driver.devices.description import slice_device

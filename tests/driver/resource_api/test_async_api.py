@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from driver.claims.interfaces import ClaimReader
+from driver.claims.contracts import ClaimReader
 from driver.claims.model import ClaimReadForbidden, Unavailable
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi

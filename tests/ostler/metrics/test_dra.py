@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driver.claims.interfaces import ClaimObserver
+from driver.claims.contracts import ClaimObserver
 from driver.door.registration import DraDoorObserver
 from node.ledger.events import HoldsObserver
 from ostler.metrics.dra import DraFigures, DraMetrics

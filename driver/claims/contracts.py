@@ -1,4 +1,4 @@
-"""The interfaces of the claim service: its options, what it offers, and what it needs from others.
+"""The contracts of the claim service: its options, what it offers, and what it needs from others.
 
 ``ClaimPreparer`` is what the kubelet's calls need of it. ``ClaimReader`` is the API server, reduced to one question.
 ``InterfaceReporter`` is called when the interfaces of a claim are moved into its pod or taken back.
