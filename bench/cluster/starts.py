@@ -23,8 +23,8 @@ from tests.cluster.rig.processes import wait_until
 AT_ONCE = 50
 CLIENTS = 8
 """Threads that create the pods of a burst."""
-LIMIT = 180.0
-"""Seconds that pods may take."""
+LIMIT = 600.0
+"""Seconds that pods may take, on a machine that has much else to do."""
 
 
 class PodFailed(Exception):
