@@ -118,7 +118,9 @@ def configure(settings: LogSettings) -> None:
     # No line names its thread, process or place in the code, and finding them costs a third of a line.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # noqa: SLF001 - the way that the documentation of logging names
-    root = logging.getLogger("ostler")
-    root.handlers[:] = [handler]
-    root.setLevel(settings.level.upper())
-    root.propagate = False
+    # asyncio reports what ended a task that nobody waits for; it must be found where all else is.
+    for name, level in (("ostler", settings.level.upper()), ("asyncio", "WARNING")):
+        root = logging.getLogger(name)
+        root.handlers[:] = [handler]
+        root.setLevel(level)
+        root.propagate = False

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -65,3 +67,32 @@ def test_the_journal_gets_a_record_in_one_entry_whatever_characters_it_has() -> 
     fields = {"name": "ostler.plugin", "msg": "a\u2028b\x85c", "levelname": "INFO", "levelno": 20, "created": 0.5}
     line = JournalFormatter(JsonFormatter()).format(logging.makeLogRecord(fields))
     assert json.loads(line.removeprefix("<6>"))["msg"] == "a\u2028b\x85c"
+
+
+_FAILING = """
+import asyncio
+
+from ostler.config.settings import LogFormat, LogSettings
+from ostler.logs import configure
+
+
+async def fail():
+    raise TypeError("a bug")
+
+
+async def main():
+    task = asyncio.create_task(fail())
+    await asyncio.wait((task,))
+
+
+configure(LogSettings(level="info", format=LogFormat.JSON))
+asyncio.run(main())
+"""
+
+
+def test_the_fault_of_a_task_that_nobody_waits_for_is_a_line_of_the_log() -> None:
+    ended = subprocess.run([sys.executable, "-c", _FAILING], capture_output=True, text=True, check=True)
+    (line,) = map(json.loads, ended.stderr.splitlines())
+    assert (line["level"], line["logger"]) == ("error", "asyncio")
+    assert line["msg"].startswith("Task exception was never retrieved")
+    assert line["traceback"].endswith("TypeError: a bug")
