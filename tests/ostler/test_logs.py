@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from node.rules import Door
-from ostler.logs import SHORT, JournalFormatter, JsonFormatter, TextFormatter
+from ostler.logs import FEW, SHORT, JournalFormatter, JsonFormatter, LineHandler, TextFormatter
 
 
 def _line(value: object) -> str:
@@ -28,6 +28,9 @@ def _line(value: object) -> str:
         [Door.DRA],
         ["GPU-1", 2, None],
         [["GPU-1"], {"a": 1}],
+        [1, 2],
+        [True, 2],
+        ["GPU-1"] * FEW * 2,
         [Path("/dev/nvidia0")],
         ("GPU-1", "GPU-2"),
         {"GPU-1": ["a b"]},
@@ -96,3 +99,55 @@ def test_the_fault_of_a_task_that_nobody_waits_for_is_a_line_of_the_log() -> Non
     assert (line["level"], line["logger"]) == ("error", "asyncio")
     assert line["msg"].startswith("Task exception was never retrieved")
     assert line["traceback"].endswith("TypeError: a bug")
+
+
+@pytest.mark.parametrize(
+    ("created", "text"),
+    [
+        (0.0, "1970-01-01T00:00:00.000Z"),
+        (1_700_000_000.25, "2023-11-14T22:13:20.250Z"),
+        (1_700_000_000.999_9, "2023-11-14T22:13:20.999Z"),
+        (1_700_000_001.5, "2023-11-14T22:13:21.500Z"),
+        (1_700_000_000.5, "2023-11-14T22:13:20.500Z"),
+    ],
+)
+def test_a_time_has_milliseconds(created: float, text: str) -> None:
+    record = logging.makeLogRecord({"name": "ostler", "msg": "m", "levelname": "INFO", "created": created})
+    assert TextFormatter().format(record) == f"time={text} level=info logger=ostler msg=m"
+
+
+def _handled(path: Path, *records: dict[str, object]) -> str:
+    """What a file that ends its lines itself, as standard error does, has before it is closed."""
+    with path.open("w", buffering=1) as stream:
+        handler = LineHandler(stream)
+        handler.setFormatter(TextFormatter())
+        for fields in records:
+            handler.handle(logging.makeLogRecord({"name": "ostler", "levelname": "INFO", "created": 0.0, **fields}))
+        return path.read_text()
+
+
+def test_a_line_is_written_at_once(tmp_path: Path) -> None:
+    assert _handled(tmp_path / "log", {"msg": "one"}, {"msg": "two"}).splitlines() == [
+        f"time=1970-01-01T00:00:00.000Z level=info logger=ostler msg={word}" for word in ("one", "two")
+    ]
+
+
+def test_whoever_logs_does_not_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logging, "raiseExceptions", False)
+    written = _handled(tmp_path / "log", {"msg": "%d", "args": ("no number",)}, {"msg": "two"})
+    assert [line.rpartition("=")[2] for line in written.splitlines()] == ["two"]
+
+
+def test_an_error_is_followed_by_its_traceback() -> None:
+    try:
+        raise ValueError("broken")
+    except ValueError as error:
+        fault = type(error), error, error.__traceback__
+    record = logging.makeLogRecord(
+        {"name": "ostler", "msg": "m", "levelname": "ERROR", "created": 0.0, "exc_info": fault}
+    )
+    first, *rest = TextFormatter().format(record).splitlines()
+    assert first == "time=1970-01-01T00:00:00.000Z level=error logger=ostler msg=m"
+    assert rest[0] == "Traceback (most recent call last):"
+    assert rest[-1] == "ValueError: broken"
+    assert json.loads(JsonFormatter().format(record))["traceback"].endswith("ValueError: broken")
