@@ -98,7 +98,7 @@ class Ledger:
             self.take(holds[0].owner, holds)
             return
         if not ended and self._are_apart(holds):
-            self._announce(holds, [earlier for hold in holds for earlier in self._replace(hold.owner, (hold,))])
+            self._announce(holds, self._replace_each(holds))
             return
         wanted: dict[str, list[Hold]] = {owner: [] for owner in ended}
         for hold in holds:
@@ -303,6 +303,22 @@ class Ledger:
                 self._claiming.add(owner)
             for place in (hold.device, *hold.within):
                 self._by_place.setdefault(place, {})[owner] = None
+        return before
+
+    def _replace_each(self, holds: Iterable[Hold]) -> list[Hold]:
+        """Enter holds that are apart (``_are_apart``); returns the earlier ones, without those of the same device."""
+        before: list[Hold] = []
+        by_owner = self._by_owner
+        for hold in holds:
+            owner = hold.owner
+            earlier = by_owner.get(owner, ())
+            if len(earlier) == 1 and _are_alike(earlier[0], hold):
+                # Owners are in the order of their last taking.
+                del by_owner[owner]
+                by_owner[owner] = (hold,)
+                self.version += 1
+            else:
+                before += self._replace(owner, (hold,))
         return before
 
     def _announce(self, holds: tuple[Hold, ...], before: Collection[Hold]) -> None:

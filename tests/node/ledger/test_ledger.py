@@ -229,3 +229,27 @@ def test_an_owner_counts_as_a_claim_only_while_it_holds_something_through_the_dr
     ledger.release("uid-1")
     ledger.take("uid-2", [hold("gpu-0", "uid-2", door=Door.PLUGIN)])
     assert not ledger.has_claims(["gpu-0"])
+
+
+def test_taking_the_same_devices_again_ends_nothing_and_renews_the_holds() -> None:
+    ledger = Ledger()
+    first = [hold(device, f"plugin/{device}", door=Door.PLUGIN) for device in ("gpu-0", "gpu-1")]
+    ledger.take_each(first)
+    version, told = ledger.version, list[object]()
+    ledger.bus.subscribe(HoldsTaken, told.append)
+    ledger.bus.subscribe(HoldsReleased, told.append)
+    again = tuple(replace(each, holder="default/later", since=2.0) for each in first)
+    ledger.take_each(again)
+    assert ledger.all == again
+    assert told == [HoldsTaken(again)]
+    assert ledger.version > version
+    with pytest.raises(HeldError, match="default/later"):
+        ledger.take("uid-2", [hold("mig-0-a", "uid-2")])
+
+
+def test_owners_are_in_the_order_of_their_last_taking() -> None:
+    ledger = Ledger()
+    zero, one = (hold(device, f"plugin/{device}", door=Door.PLUGIN) for device in ("gpu-0", "gpu-1"))
+    ledger.take_each([zero, one])
+    ledger.take_each([one, zero])
+    assert ledger.owners == (one.owner, zero.owner)
