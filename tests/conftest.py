@@ -6,7 +6,9 @@ import atexit
 import contextlib
 import functools
 import gc
+import itertools
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -99,45 +101,35 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def forked_ostler() -> Iterator[None]:
-    """Nodes in boxes fork their agents: see ``tests.making.forked_ostler``."""
+def shared_by_all_tests() -> Iterator[None]:
+    """What the tests of a run share; one fixture, since every test asks for every one that is used automatically.
+
+    Nodes in boxes fork their agents (``tests.making.forked_ostler``). These agents get time: on a machine that others
+    use, too, they may be slow at whatever they do. Rules of conformance get it, too, which are judged eight at
+    a time, and so does the allocator, so that no answer says that it gave up. Recorded nodes are read once
+    (``tests.making.recordings``).
+    """
     with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "start_ostler", forked.start)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def patient_boxes() -> Iterator[None]:
-    """Agents in boxes get time: on a machine that others use, too, they may be slow at whatever they do."""
-    with pytest.MonkeyPatch.context() as patch:
         for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (waits, "REGISTRATION_TIMEOUT")):
             patch.setattr(module, name, 120.0)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def patient_conformance() -> Iterator[None]:
-    """Rules of conformance get time, too: they are judged eight at a time."""
-    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rule, "LONGEST", 1800.0)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def patient_answers() -> Iterator[None]:
-    """The allocator gets time for every question, so that no answer says that it gave up."""
-    with pytest.MonkeyPatch.context() as patch:
         for name in ("PATIENCE", "WHAT_IF"):
             patch.setattr(progress, name, 120.0)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def kept_recordings() -> Iterator[None]:
-    """Recorded nodes are read once: see ``tests.making.recordings``."""
-    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(source, "load", recordings.load)
         yield
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for one test, as pytest's own; that one reads the names of all folders before it and writes a link."""
+    name = re.sub(r"\W", "_", request.node.name)[:24]
+    made = tmp_path_factory.getbasetemp() / f"{name}-{next(_folders)}"
+    made.mkdir(0o700)
+    return made
+
+
+_folders = itertools.count()
 
 
 @pytest.fixture

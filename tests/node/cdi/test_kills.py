@@ -24,8 +24,6 @@ from itertools import count
 from pathlib import Path
 from node.cdi.directory import CdiDirectory
 from tests.node.cdi.test_kills import SCENARIOS
-root = Path(sys.argv[1])
-before, after = SCENARIOS[sys.argv[2]]
 
 def kill_before(step, below):
     seen = 0
@@ -38,19 +36,23 @@ def kill_before(step, below):
                     os.kill(os.getpid(), signal.SIGKILL)
     sys.addaudithook(hook)
 
+def kill(root, before, after):
+    for step in count(1):
+        place = root / str(step)
+        place.mkdir(parents=True)
+        if before is not None:
+            CdiDirectory(place / "cdi", place / "state" / "record").sync(before)
+        child = os.fork()
+        if child == 0:
+            kill_before(step, str(place))
+            CdiDirectory(place / "cdi", place / "state" / "record").sync(after)
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
+            break
+
 os.umask(0o077)
-for step in count(1):
-    place = root / str(step)
-    place.mkdir()
-    if before is not None:
-        CdiDirectory(place / "cdi", place / "state" / "record").sync(before)
-    child = os.fork()
-    if child == 0:
-        kill_before(step, str(place))
-        CdiDirectory(place / "cdi", place / "state" / "record").sync(after)
-        os._exit(0)
-    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != -signal.SIGKILL:
-        break
+for name, (before, after) in SCENARIOS.items():
+    kill(Path(sys.argv[1]) / name, before, after)
 """
 
 GPU, OTHER, THIRD = "gpu.json", "gdrcopy.json", "mofed.json"
@@ -71,20 +73,30 @@ def visible(place: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("[!.]*")} if folder.is_dir() else {}
 
 
-def places(root: Path, scenario: str) -> list[Path]:
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The nodes of all scenarios, made by one interpreter."""
+    root = tmp_path_factory.mktemp("killed")
+    subprocess.run([sys.executable, "-c", KILLED, str(root)], check=True, timeout=300)
+    return root
+
+
+@pytest.fixture
+def places(killed: Path, tmp_path: Path, scenario: str) -> list[Path]:
     """A node for every step before which the process was killed."""
-    command = [sys.executable, "-c", KILLED, str(root), scenario]
-    subprocess.run(command, check=True, timeout=50)
+    root = shutil.copytree(killed / scenario, tmp_path / "nodes")
     found = sorted(root.iterdir(), key=lambda path: int(path.name))
     assert len(found) >= FEWEST[scenario]
     return found
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_a_kill_before_any_step_leaves_whole_files_and_the_next_sync_converges(tmp_path: Path, scenario: str) -> None:
+def test_a_kill_before_any_step_leaves_whole_files_and_the_next_sync_converges(
+    places: list[Path], scenario: str
+) -> None:
     before, after = SCENARIOS[scenario]
     allowed = {(name, encode(each)) for desired in (before or {}, after) for name, each in desired.items()}
-    for place in places(tmp_path, scenario):
+    for place in places:
         assert set(visible(place).items()) <= allowed
         for content in visible(place).values():
             json.loads(content)
@@ -98,8 +110,8 @@ def test_a_kill_before_any_step_leaves_whole_files_and_the_next_sync_converges(t
 
 
 @pytest.mark.parametrize("scenario", ["replaced", "all at once"])
-def test_a_kill_between_files_never_makes_a_file_of_others_ours(tmp_path: Path, scenario: str) -> None:
-    for place in places(tmp_path, scenario):
+def test_a_kill_between_files_never_makes_a_file_of_others_ours(places: list[Path]) -> None:
+    for place in places:
         (place / "cdi" / GPU).write_text("theirs")
         (place / "cdi" / "nvidia.yaml").write_text("theirs")
         CdiDirectory(place / "cdi", place / "state" / "record").sync({})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +27,15 @@ THEMES = sorted(file.stem for file in files_in(VECTORS, "*.jsonl") if file.stem 
 FORM = jsonschema.Draft202012Validator(form())
 
 
-def explained(theme: str) -> Iterator[tuple[dict[str, Any], Cluster, NodeFinding]]:
+@functools.cache
+def explained(theme: str) -> list[tuple[dict[str, Any], Cluster, NodeFinding]]:
+    """Every case of a theme, which several tests look at."""
+    found = []
     for case in cases_in(VECTORS / f"{theme}.jsonl"):
         index = SliceIndex(case["slices"])
         cluster = Cluster(index, given.classes(case), given.allocated(case), given.features(case))
-        yield case, cluster, diagnose(case["claims"], case["node"], cluster)
+        found.append((case, cluster, diagnose(case["claims"], case["node"], cluster)))
+    return found
 
 
 def outcome(case: dict[str, Any]) -> NodeOutcome:
