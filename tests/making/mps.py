@@ -25,7 +25,7 @@ from node.mps.processes import PROGRAM
 daemon._START = daemon._ANSWER = 120.0
 
 _SCRIPT = """#!{python} -SE
-import os, socket, sys
+import _socket, os, sys  # socket takes as long to import as Python to start
 pipe = os.environ["CUDA_MPS_PIPE_DIRECTORY"]
 here = os.path.dirname(os.path.abspath(__file__))
 path = "control"  # relative: the path of a socket is short
@@ -41,6 +41,12 @@ def note(text):
     except OSError:
         pass  # The file system is full.
 
+def read(connection, end):
+    text = b""
+    while not (end and text.endswith(end)) and (more := connection.recv(4096)):
+        text += more
+    return text.decode()
+
 def serve():
     if os.path.exists(os.path.join(here, "refuse-start")):
         sys.exit(3)
@@ -49,15 +55,15 @@ def serve():
     note("libraries " + os.environ.get("LD_LIBRARY_PATH", ""))
     if os.path.exists(path):
         os.unlink(path)
-    server = socket.socket(socket.AF_UNIX)
+    server = _socket.socket(_socket.AF_UNIX)
     server.bind(path)
     os.chmod(path, 0o666)
     server.listen(8)
     servers, serial = [], 4000
     while True:
-        client, _ = server.accept()
+        client = _socket.socket(fileno=server._accept()[0])
         try:
-            command = client.makefile("r").readline().strip()
+            command = read(client, bytes([10])).strip()
         except OSError:
             continue  # Whoever asks was killed.
         note(command)
@@ -86,14 +92,14 @@ def serve():
             return
 
 def send():
-    connection = socket.socket(socket.AF_UNIX)
+    connection = _socket.socket(_socket.AF_UNIX)
     try:
         connection.connect(path)
     except OSError:
         print("Cannot find MPS control daemon process")
         sys.exit(1)
     connection.sendall(sys.stdin.read().encode())
-    sys.stdout.write(connection.makefile("r").read())
+    sys.stdout.write(read(connection, b""))
 
 serve() if sys.argv[1:2] == ["-f"] else send()
 """
