@@ -10,8 +10,11 @@ NODE = Path(__file__).parents[3] / "node"
 
 # What others made is there for all of them: it imports nothing of ours.
 IMPORT_EACH = """
-import asyncio, grpc.aio, importlib, logging, os, sys, yaml
+import asyncio, grpc.aio, gc, importlib, logging, os, sys, yaml
 from google.protobuf import descriptor_pool, json_format
+# A collection in a child would copy all pages.
+gc.disable()
+gc.freeze()
 for name in sys.argv[1:]:
     child = os.fork()
     if not child:
