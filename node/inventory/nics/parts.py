@@ -23,9 +23,9 @@ from node.inventory.pci import ADDRESS, DISPLAY_CLASS, base_class, is_data_direc
 from node.values import Value, value
 
 _UPLINK = re.compile(r"p\d+(?:s\d+)?")
-_REPRESENTOR = re.compile(r"c\d+pf\d+.*|(?:p\d+)?pf\d+(?:vf|sf)\d+")
+_REPRESENTOR = r"c\d+pf\d+.*|(?:p\d+)?pf\d+(?:vf|sf)\d+"
 """Ports of other functions, those of another controller (DPU) among them; some drivers put the uplink's name before."""
-_HOST_REPRESENTOR = re.compile(r"pf\d+")
+_HOST_REPRESENTOR = r"pf\d+"
 _LAST = 1 << 31
 
 
@@ -218,7 +218,10 @@ def _is_representor(interface: NetInterface, uplink: bool) -> bool:
     name = interface.port_name
     if interface.switch_id is None or name is None:
         return False
-    return _REPRESENTOR.fullmatch(name) is not None or (uplink and _HOST_REPRESENTOR.fullmatch(name) is not None)
+    if "pf" not in name:
+        # Most nodes have none, and need not compile the expressions.
+        return False
+    return bool(re.fullmatch(_REPRESENTOR, name) or (uplink and re.fullmatch(_HOST_REPRESENTOR, name)))
 
 
 def _port(

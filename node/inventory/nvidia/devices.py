@@ -214,8 +214,8 @@ _CONTROL = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/
 _AUXILIARY = re.compile(
     r"/dev/(gdrdrv|nvidia-fs\d*|infiniband/uverbs\d+|infiniband/rdma_cm|nvidia-caps-imex-channels/channel\d+)"
 )
-_DRM = r"(card|renderD)\d+"
-_NUMBER = r"\d+$"
+_DRM = ("card", "renderD")
+_DIGITS = "0123456789"
 
 
 class NvidiaNodes(DeviceFiles):
@@ -237,7 +237,7 @@ class NvidiaNodes(DeviceFiles):
     def of_display(self, function: PciFunction | None) -> tuple[DeviceNode, ...]:
         """The graphics nodes of the PCI function."""
         names = function.drm if function is not None else ()
-        return tuple(self.node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if re.fullmatch(_DRM, name))
+        return tuple(self.node(f"/dev/dri/{name}", NodeRole.RENDER) for name in names if _is_graphics(name))
 
     def of_mig(self, gpu_minor: int | None, mig: MigFacts) -> tuple[DeviceNode, ...]:
         """The capability nodes of GPU instance and compute instance; containers get them even if the host lacks them.
@@ -259,7 +259,11 @@ class NvidiaNodes(DeviceFiles):
         return DeviceNode(path, NodeRole.CAPABILITY, "c", self._major, minor, by_numbers=True)
 
 
+def _is_graphics(name: str) -> bool:
+    return any(name.startswith(stem) and name[len(stem) :].isdecimal() for stem in _DRM)
+
+
 def _auxiliary(files: Iterable[DeviceFile]) -> list[DeviceFile]:
     """Auxiliary files in order of their stem and number (channel2 before channel10)."""
     found = [file for file in files if _AUXILIARY.fullmatch(file.path)]
-    return sorted(found, key=lambda file: (re.sub(_NUMBER, "", file.path), len(file.path), file.path))
+    return sorted(found, key=lambda file: (file.path.rstrip(_DIGITS), len(file.path), file.path))
