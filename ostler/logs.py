@@ -12,6 +12,7 @@ import logging
 import os
 import re
 import sys
+import threading
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import filterfalse
@@ -177,3 +178,14 @@ def configure(settings: LogSettings) -> None:
         root.handlers[:] = [handler]
         root.setLevel(level)
         root.propagate = False
+    threading.excepthook = _thread_failed
+
+
+def _thread_failed(fault: threading.ExceptHookArgs) -> None:
+    """Log what ended a thread; Python would print it in lines without fields."""
+    if fault.exc_value is not None and not isinstance(fault.exc_value, SystemExit):
+        name = fault.thread.name if fault.thread is not None else ""
+        error = f"{type(fault.exc_value).__name__}: {fault.exc_value}"
+        logging.getLogger("ostler.tasks").error(
+            "a thread failed unexpectedly", extra={"task": name, "error": error}, exc_info=fault.exc_value
+        )

@@ -72,32 +72,50 @@ def test_the_journal_gets_a_record_in_one_entry_whatever_characters_it_has() -> 
     assert json.loads(line.removeprefix("<6>"))["msg"] == "a\u2028b\x85c"
 
 
-_FAILING = """
-import asyncio
+_CONFIGURED = """
+import asyncio, threading
 
 from ostler.config.settings import LogFormat, LogSettings
 from ostler.logs import configure
 
-
-async def fail():
-    raise TypeError("a bug")
-
-
-async def main():
-    task = asyncio.create_task(fail())
-    await asyncio.wait((task,))
-
-
 configure(LogSettings(level="info", format=LogFormat.JSON))
+
+
+def fail():
+    raise TypeError("a bug")
+"""
+_TASK = """
+async def main():
+    await asyncio.wait((asyncio.create_task(asyncio.to_thread(fail)),))
+
 asyncio.run(main())
+"""
+_THREAD = """
+thread = threading.Thread(target=fail, name="poster")
+thread.start()
+thread.join()
 """
 
 
+def _logged(program: str) -> dict[str, str]:
+    """The one line that a program logs, whose last statements are these."""
+    command = [sys.executable, "-c", _CONFIGURED + program]
+    (line,) = subprocess.run(command, capture_output=True, text=True, check=True).stderr.splitlines()
+    found: dict[str, str] = json.loads(line)
+    return found
+
+
 def test_the_fault_of_a_task_that_nobody_waits_for_is_a_line_of_the_log() -> None:
-    ended = subprocess.run([sys.executable, "-c", _FAILING], capture_output=True, text=True, check=True)
-    (line,) = map(json.loads, ended.stderr.splitlines())
+    line = _logged(_TASK)
     assert (line["level"], line["logger"]) == ("error", "asyncio")
     assert line["msg"].startswith("Task exception was never retrieved")
+    assert line["traceback"].endswith("TypeError: a bug")
+
+
+def test_the_fault_of_a_thread_is_a_line_of_the_log() -> None:
+    line = _logged(_THREAD)
+    assert (line["level"], line["msg"]) == ("error", "a thread failed unexpectedly")
+    assert (line["task"], line["error"]) == ("poster", "TypeError: a bug")
     assert line["traceback"].endswith("TypeError: a bug")
 
 
