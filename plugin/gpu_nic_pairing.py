@@ -46,7 +46,7 @@ class RecentGrants:
         self._until = 0.0
         self._grants: dict[str, _Grant] = {}
 
-    def given(self, resource: str, gpus: Mapping[str, Place], nics: Mapping[str, Place]) -> None:
+    def granted(self, resource: str, gpus: Mapping[str, Place], nics: Mapping[str, Place]) -> None:
         """A container got devices of this resource: the places of their GPUs, and the NICs."""
         if not gpus and not nics:
             return
@@ -56,7 +56,7 @@ class RecentGrants:
         self._until = self._clock() + PAUSE
         everything = self._grants.values()
         if gpus:
-            self.expected.given(resource, gpus, [id_ for grant in everything for id_ in grant.nics])
+            self.expected.granted(resource, gpus, [id_ for grant in everything for id_ in grant.nics])
         if nics:
             self.expected.joined([id_ for grant in everything for id_ in grant.gpus], nics)
 
@@ -101,7 +101,7 @@ class ExpectedGpus:
         """A resource is no longer offered."""
         self._preferences.pop(resource, None)
 
-    def given(self, resource: str, gpus: Iterable[str], nics: Iterable[str]) -> None:
+    def granted(self, resource: str, gpus: Iterable[str], nics: Iterable[str]) -> None:
         """A container got GPUs by these ids of this resource, and has these NICs."""
         self._asked = resource
         for id_ in gpus:

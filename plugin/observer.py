@@ -14,7 +14,7 @@ class PluginObserver:
     def called(self, resource: str, method: str, code: str, seconds: float) -> None:
         """A call of the kubelet ended with a gRPC status code name."""
 
-    def given(self, resource: str, devices: int) -> None:
+    def granted(self, resource: str, devices: int) -> None:
         """A container got that many devices; called after the answer is on its way."""
 
     def listed(self, resource: str, devices: int, healthy: int) -> None:

@@ -252,14 +252,14 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     def _remember(self, ids: Sequence[str]) -> None:
         """GPUs for the NICs that may follow, and NICs for the GPUs."""
         gpus, nics = self._preference.gpus, self._preference.nics
-        self._recent.given(
+        self._recent.granted(
             self._listing.resource,
             {id_: gpus[id_] for id_ in ids if id_ in gpus} if gpus else {},
             {id_: nics[id_] for id_ in ids if id_ in nics} if nics else {},
         )
 
     def _tell_given(self, ids: Sequence[str]) -> None:
-        self._observer.given(self._listing.resource, len(ids))
+        self._observer.granted(self._listing.resource, len(ids))
         log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, asked: Sequence[Sequence[str]]) -> list[OfferedDevice]:

@@ -70,7 +70,7 @@ def _legend(placed: PlacedCells, letters: Mapping[CellUser, str]) -> Iterator[st
         yield ""
         yield f"broken islands: {len(placed.broken)}"
         yield from (f"  {each}" for each in placed.broken)
-    for sentence in placed.strangers:
+    for sentence in placed.unknown:
         yield sentence
 
 
@@ -235,5 +235,5 @@ def document(placed: PlacedCells) -> dict[str, object]:
             }
             for each in placed.broken
         ],
-        "unknown": list(placed.strangers),
+        "unknown": list(placed.unknown),
     }

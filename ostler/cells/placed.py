@@ -90,7 +90,7 @@ class PlacedCells:
 
     tops: tuple[UsedCell, ...]
     broken: tuple[BrokenIsland, ...]
-    strangers: tuple[str, ...]
+    unknown: tuple[str, ...]
 
 
 def placed_cells(
@@ -120,13 +120,13 @@ def placed_cells(
         return UsedCell(cell.cell_type, cell.address, is_node, children, None, cell.pinned_id)
 
     tops = tuple(built(top, "") for top in configuration.physical_cells)
-    strangers = [
+    unknown = [
         f"pod {each.pod.key} has GPU {index} of node {_node(each)}, which no cell has"
         for each in bound
         for index in (each.bind_info.leaf_cell_isolation if each.bind_info is not None else ())
         if (_node(each), index) not in known
     ]
-    return PlacedCells(tops, tuple(_broken(tops, bound)), tuple(strangers))
+    return PlacedCells(tops, tuple(_broken(tops, bound)), tuple(unknown))
 
 
 def _node(pod: ScheduledPod) -> str:

@@ -110,7 +110,7 @@ class CellRecovery:
             gang, size = each.spec.group.name, each.spec.leaf_cell_number
             position, has = recorded_position(info, size), devices_of(self._books, each)
             others = taken.get(info.node, {})
-            # Devices that another gang's pod has by the books cannot be had; then the record is tried.
+            # Devices that another gang's pod holds according to the books are not free; then the record is tried.
             is_free = len(has) == size and all(others.get(number, gang) == gang for number in has)
             if position is not None:
                 place = info.node, has if is_free else info.leaf_cell_isolation

@@ -32,7 +32,7 @@ class Cells(CellsView, NodeCells, Protocol):
         """The pod has these cells."""
 
     def devices_of(self, pod: CellPod) -> tuple[int, ...]:
-        """The numbers of the devices that the pod has by the books; none if they are not all known."""
+        """The numbers of the devices that the pod holds here; none if they are not all known."""
 
     def record_of(self, pod: CellPod) -> BindInfo | None:
         """The record of a pod with the places that its group has now."""

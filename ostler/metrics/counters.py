@@ -216,7 +216,7 @@ class PluginMetrics(PluginObserver):
         if method == "Allocate":
             self.allocations.add(resource, _RESULTS.get(code, "failed"))
 
-    def given(self, resource: str, devices: int) -> None:
+    def granted(self, resource: str, devices: int) -> None:
         """A container got devices."""
         self.devices.add(resource, by=devices)
 

@@ -30,7 +30,7 @@ def names(made: ExpectedGpus, count: int, *near: int) -> list[str]:
 def test_what_would_be_preferred_is_expected() -> None:
     made = expecting()
     assert names(made, 1) == ["gpu-0"]
-    made.given(GPU, ["gpu-0", "gpu-4", "gpu-5"], [])
+    made.granted(GPU, ["gpu-0", "gpu-4", "gpu-5"], [])
     assert names(made, 1) == ["gpu-1"]
     assert names(made, 2) == ["gpu-6", "gpu-7"]
     assert names(made, 9) == ["gpu-1", "gpu-2", "gpu-3", "gpu-6", "gpu-7"]
@@ -43,19 +43,19 @@ def test_nics_that_the_container_has_already_draw_the_gpus() -> None:
 
 def test_gpus_that_the_kubelet_names_as_available_are_free_again() -> None:
     made = expecting()
-    made.given(GPU, NAMES, [])
+    made.granted(GPU, NAMES, [])
     made.free(["gpu-3", "gpu-6"])
     assert names(made, 2) == ["gpu-3", "gpu-6"]
 
 
 def test_gpus_are_free_again_when_the_nics_of_their_container_are() -> None:
     made = expecting()
-    made.given(GPU, NAMES[:4], ["n0"])
+    made.granted(GPU, NAMES[:4], ["n0"])
     made.joined(NAMES[:4], ["n1"])
-    made.given(GPU, NAMES[4:], ["n2"])
+    made.granted(GPU, NAMES[4:], ["n2"])
     made.free(["n1", "n9"])
     assert names(made, 4) == NAMES[:4]
-    made.given(GPU, NAMES[:4], [])
+    made.granted(GPU, NAMES[:4], [])
     made.free(["n1"])
     assert names(made, 1) == ["gpu-0"], "none is free that is known, so it may be any"
     made.free(["n2"])
@@ -71,7 +71,7 @@ def test_the_resource_that_was_given_last_is_expected() -> None:
     made = expecting({name: device for name, device in DEVICES.items() if name < "gpu-4"})
     made.offered("other/gpu", Preference({name: DEVICES[name] for name in NAMES[4:]}, NODE))
     assert names(made, 1) == ["gpu-0"]
-    made.given("other/gpu", ["gpu-4"], [])
+    made.granted("other/gpu", ["gpu-4"], [])
     assert names(made, 1) == ["gpu-5"]
     made.withdrawn("other/gpu")
     assert names(made, 1) == ["gpu-0"]
@@ -81,6 +81,6 @@ def test_the_resource_that_was_given_last_is_expected() -> None:
 
 def test_memory_is_bounded_and_loses_the_oldest() -> None:
     made = expecting()
-    made.given(GPU, NAMES[:2], [])
-    made.given(GPU, (f"instance-{number}" for number in range(MOST - 1)), [])
+    made.granted(GPU, NAMES[:2], [])
+    made.granted(GPU, (f"instance-{number}" for number in range(MOST - 1)), [])
     assert names(made, 1) == ["gpu-0"]

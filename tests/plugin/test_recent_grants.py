@@ -27,29 +27,29 @@ def test_nothing_is_recent_at_the_start() -> None:
 
 def test_the_nics_of_a_container_follow_its_gpus_each_resource_once() -> None:
     recent = RecentGrants(ManualClock(100.0))
-    recent.given("gpu", gpus(0, 1), {})
+    recent.granted("gpu", gpus(0, 1), {})
     assert names(recent.gpus("nic/a")) == ["gpu-0", "gpu-1"]
-    recent.given("nic/a", {}, nics(0))
+    recent.granted("nic/a", {}, nics(0))
     assert recent.gpus("nic/a") == (), "that is the next container's"
     assert names(recent.gpus("nic/b")) == ["gpu-0", "gpu-1"]
 
 
 def test_the_gpus_of_a_container_follow_its_nics_of_all_resources() -> None:
     recent = RecentGrants(ManualClock(100.0))
-    recent.given("nic/a", {}, nics(3))
-    recent.given("nic/b", {}, nics(4, 5))
+    recent.granted("nic/a", {}, nics(3))
+    recent.granted("nic/b", {}, nics(4, 5))
     assert names(recent.nics("gpu")) == ["nic-3", "nic-4", "nic-5"]
-    recent.given("gpu", gpus(3), {})
+    recent.granted("gpu", gpus(3), {})
     assert recent.nics("gpu") == ()
 
 
 def test_a_resource_that_is_given_once_more_begins_another_container() -> None:
     recent = RecentGrants(ManualClock(100.0))
-    recent.given("gpu", gpus(0), {})
-    recent.given("gpu", gpus(1), {})
+    recent.granted("gpu", gpus(0), {})
+    recent.granted("gpu", gpus(1), {})
     assert names(recent.gpus("nic")) == ["gpu-1"]
-    recent.given("nic", {}, nics(1))
-    recent.given("nic", {}, nics(2))
+    recent.granted("nic", {}, nics(1))
+    recent.granted("nic", {}, nics(2))
     assert names(recent.nics("gpu")) == ["nic-2"]
     assert recent.gpus("other nic") == (), "the GPUs are the former container's"
 
@@ -59,42 +59,42 @@ def test_containers_of_both_orders_are_told_apart() -> None:
     for number, gpus_first in enumerate([True, False, False, True, True, False]):
         if gpus_first:
             assert recent.nics("gpu") == ()
-            recent.given("gpu", gpus(number), {})
+            recent.granted("gpu", gpus(number), {})
             assert names(recent.gpus("nic")) == [f"gpu-{number}"]
-            recent.given("nic", {}, nics(number))
+            recent.granted("nic", {}, nics(number))
         else:
             assert recent.gpus("nic") == ()
-            recent.given("nic", {}, nics(number))
+            recent.granted("nic", {}, nics(number))
             assert names(recent.nics("gpu")) == [f"nic-{number}"]
-            recent.given("gpu", gpus(number), {})
+            recent.granted("gpu", gpus(number), {})
 
 
 def test_a_container_is_over_after_a_pause() -> None:
     clock = ManualClock(100.0)
     recent = RecentGrants(clock)
-    recent.given("gpu", gpus(0), {})
+    recent.granted("gpu", gpus(0), {})
     clock.now += PAUSE - 0.001
-    recent.given("mig", gpus(4), {})
+    recent.granted("mig", gpus(4), {})
     clock.now += PAUSE - 0.001
     assert names(recent.gpus("nic")) == ["gpu-0", "gpu-4"]
     clock.now += 0.001
     assert recent.gpus("nic") == ()
-    recent.given("nic", {}, nics(1))
+    recent.granted("nic", {}, nics(1))
     assert names(recent.nics("gpu")) == ["nic-1"]
     assert recent.gpus("other nic") == ()
 
 
 def test_parts_of_one_gpu_and_functions_of_one_nic_are_that_device_once() -> None:
     recent = RecentGrants(ManualClock(100.0))
-    recent.given("mig", {"m0": gpu(0), "m1": gpu(0), "m2": gpu(1)}, {})
-    recent.given("vf", {}, {"v0": nic(0), "v1": nic(0)})
+    recent.granted("mig", {"m0": gpu(0), "m1": gpu(0), "m2": gpu(1)}, {})
+    recent.granted("vf", {}, {"v0": nic(0), "v1": nic(0)})
     assert names(recent.gpus("nic")) == ["gpu-0", "gpu-1"]
     assert names(recent.nics("gpu")) == ["nic-0"]
 
 
 def test_a_resource_of_neither_kind_changes_nothing() -> None:
     recent = RecentGrants(ManualClock(100.0))
-    recent.given("gpu", gpus(0), {})
-    recent.given("other", {}, {})
-    recent.given("other", {}, {})
+    recent.granted("gpu", gpus(0), {})
+    recent.granted("other", {}, {})
+    recent.granted("other", {}, {})
     assert names(recent.gpus("nic")) == ["gpu-0"]

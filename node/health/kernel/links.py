@@ -43,7 +43,7 @@ class LiveLink(Value):
 
 @value
 class NicLink(Value):
-    """The facts of a NIC that decide about its link; ``told``: what the scan found, None if unknown.
+    """The facts of a NIC that decide about its link; ``link_up``: what the scan found, None if unknown.
 
     ``above``: the interface of the physical function of a virtual one, empty for others. ``asked``: a rule has
     linkHealth. ``away``: a pod has it, or it is gone, so that its link does not matter here.
@@ -54,7 +54,7 @@ class NicLink(Value):
     infiniband: bool = False
     asked: bool = False
     away: bool = False
-    told: bool | None = None
+    link_up: bool | None = None
 
 
 def nic_link(device: Device, rules: Iterable[Rule]) -> NicLink | None:
@@ -62,14 +62,14 @@ def nic_link(device: Device, rules: Iterable[Rule]) -> NicLink | None:
     if device.kind not in NIC_KINDS:
         return None
     rule = rule_for(device, rules)
-    told = device.attribute("linkUp")
+    link_up = device.attribute("linkUp")
     return NicLink(
         interface=device.text("ifName"),
         above=device.text("pfName") if device.text("sriovFunction") in _VIRTUAL else "",
         infiniband=device.text("linkType") == "infiniband",
         asked=rule is not None and rule.link_health,
         away=device.attribute("inPod") is True or is_gone(device),
-        told=told if isinstance(told, bool) else None,
+        link_up=link_up if isinstance(link_up, bool) else None,
     )
 
 
@@ -83,12 +83,12 @@ def link_troubles(nic: NicLink, live: Mapping[str, LiveLink], in_pod: LiveLink |
     if nic.away:
         return ()
     if nic.infiniband:
-        return (Condition(Trouble.PORT, "its InfiniBand port is not active"),) if nic.told is False else ()
+        return (Condition(Trouble.PORT, "its InfiniBand port is not active"),) if nic.link_up is False else ()
     for name in (nic.interface, nic.above):
         heard = live.get(name)
         if heard is not None and heard.up:
             return () if heard.carrier else (Condition(Trouble.CARRIER, f"{name} has no carrier"),)
-    return (Condition(Trouble.CARRIER, "its link is down"),) if nic.told is False else ()
+    return (Condition(Trouble.CARRIER, "its link is down"),) if nic.link_up is False else ()
 
 
 def by_interface(nics: Mapping[str, NicLink]) -> dict[str, Sequence[str]]:
