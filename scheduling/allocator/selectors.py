@@ -8,7 +8,7 @@ one evaluation; what can go wrong is remembered like an answer.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 
 from scheduling.allocator.claims import Claim, DeviceClass, DeviceRequest
 from scheduling.allocator.pools import Features
@@ -50,37 +50,42 @@ class Selectors:
         """
         if device.binding_conditions and not self._features.binding_conditions:
             return False
-        for index, expression in enumerate(device_class.selectors):
-            if not self._holds(expression, device, device_class.reference, f"spec.selectors[{index}]"):
-                return False
-        for index, expression in enumerate(request.selectors):
-            if not self._holds(expression, device, claim.reference, f"{request.path}.selectors[{index}]"):
-                return False
-        return True
+        return self._hold(device_class.selectors, device, device_class.reference, "spec") and self._hold(
+            request.selectors, device, claim.reference, request.path
+        )
 
     def program(self, expression: str) -> Program:
         """The compiled expression. Raises `CompileError`."""
         return compile_expression(expression, self._cel)
 
-    def _holds(self, expression: str | None, device: SliceDevice, owner: ObjectReference, field: str) -> bool:
-        if expression is None:
-            raise FatalError(owner, field, "the selector is not CEL; no other kind is supported")
+    def _hold(self, expressions: Sequence[str | None], device: SliceDevice, owner: ObjectReference, path: str) -> bool:
+        """Whether all expressions hold; `path`: of the part of `owner` that has them."""
+        for index, expression in enumerate(expressions):
+            if expression is None:
+                field = f"{path}.selectors[{index}]"
+                raise FatalError(owner, field, "the selector is not CEL; no other kind is supported")
+            outcome = self._outcome(expression, device)
+            if outcome is False:
+                return False
+            if outcome is not True:
+                field = f"{path}.selectors[{index}].cel.expression"
+                failed_on = device if isinstance(outcome, EvaluationError) else None
+                raise SelectorError(owner, field, outcome, failed_on) from outcome
+        return True
+
+    def _outcome(self, expression: str, device: SliceDevice) -> bool | EvaluationError | CompileError:
         found = self._known.get(expression)
         if found is None:
             try:
                 found = self._known.setdefault(expression, (self.program(expression), {}))
             except CompileError as error:
-                raise SelectorError(owner, f"{field}.cel.expression", error, None) from error
+                return error
         program, answers = found
         signature = program.signature(device.cel)
         if signature is None:
-            outcome = _evaluate(program, device)
-        else:
-            known = answers.get(signature)
-            outcome = known if known is not None else answers.setdefault(signature, _evaluate(program, device))
-        if outcome is True or outcome is False:
-            return outcome
-        raise SelectorError(owner, f"{field}.cel.expression", outcome, device) from outcome
+            return _evaluate(program, device)
+        known = answers.get(signature)
+        return known if known is not None else answers.setdefault(signature, _evaluate(program, device))
 
 
 def _evaluate(program: Program, device: SliceDevice) -> bool | EvaluationError:

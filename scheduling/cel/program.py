@@ -101,8 +101,15 @@ class Program:
         paths = self._ordered
         if paths is None:
             return None
-        # A list is made faster than a generator is run, and this is asked for every device.
-        return (device.fault, *[_frozen(device.read(path)) for path in paths])
+        # Written out and not by `CelDevice.read`: this is asked for every device, and calls take most of its time.
+        found: list[Hashable] = [device.fault]
+        for path in paths:
+            value: Value = device.variable
+            for step in path:
+                value = value.get(step) if isinstance(value, dict) else None
+            kind = type(value)
+            found.append((kind, value) if kind is str or kind is int else _frozen(value))
+        return tuple(found)
 
     @cached_property
     def _ordered(self) -> tuple[Path, ...] | None:

@@ -40,6 +40,11 @@ def capacity_of(policy: Any) -> dict[str, Any]:
         ({"name": "GPU"}, "spec.devices[0].name: 'GPU' must consist of lower case letters, digits or '-'"),
         ({"name": "d", "attributes": {"a": {}}}, "[] are set; set exactly one of int, bool, string, version"),
         ({"name": "d", "attributes": {"a": {"string": "x" * 65}}}, "has 65 bytes, at most 64 are allowed"),
+        ({"name": "d", "attributes": {"a": {"string": "\u00e9" * 33}}}, "has 66 bytes, at most 64 are allowed"),
+        ({"name": "d", "attributes": {"a": {"int": 1, "bool": True}}}, "['int', 'bool'] are set; set exactly one of"),
+        ({"name": "d", "attributes": {"a b": {"int": 1}}}, "'a b' must be letters, digits and '_'"),
+        ({"name": "d", "attributes": {"x" * 33: {"int": 1}}}, "has 33 bytes, at most 32 are allowed"),
+        ({"name": "d", "capacity": {"a b": {"value": "1"}}}, "'a b' must be letters, digits and '_'"),
         ({"name": "d", "attributes": {"a": {"version": "1.0"}}}, "'1.0' must be a version by semver.org 2.0.0"),
         ({"name": "d", "attributes": {"a/": {"int": 1}}}, "'a/' must have a name after its '/'"),
         ({"name": "d", "nodeName": "n"}, "['nodeName'] need perDeviceNodeSelection: true in the slice"),
@@ -59,6 +64,14 @@ def capacity_of(policy: Any) -> dict[str, Any]:
 def test_fault_of_a_device_names_value_and_fix(device: Any, text: str) -> None:
     [cause] = validate_slice(slice_of(device))
     assert text in str(cause)
+
+
+def test_path_of_an_undecodable_value_leads_through_lists_and_mappings() -> None:
+    devices = [{"name": "a"}, {"name": "b", "attributes": {"x.y/z": {"ints": [1, "2"]}}}]
+    with pytest.raises(Undecodable) as caught:
+        decoded(slice_of(*devices), "ResourceSlice")
+    assert caught.value.field == "spec.devices[1].attributes[x.y/z].ints[1]"
+    assert str(caught.value) == f"{caught.value.field}: must be a whole number of 64 bits, is '2'"
 
 
 def test_faults_of_a_slice() -> None:
