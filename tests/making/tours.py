@@ -50,7 +50,7 @@ def sandbox(*words: str, typed: str | Path = "", code: int = 0) -> tuple[str, st
 def executed_sandbox(*words: str, typed: str | Path = "") -> tuple[str, str]:
     """The same by an interpreter of its own, which starts interpreters for its agent and commands."""
     with _given(typed) as given:
-        command = [sys.executable, "-m", "ostler", "sandbox", *words]
+        command = [sys.executable, "-c", _PATIENT, "sandbox", *words]
         done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -70,6 +70,15 @@ def _given(typed: str | Path) -> Iterator[IO[str]]:
             keyboard.write(typed)
         yield pipe
 
+
+_PATIENT = """
+import sys
+from ostler.cli.main import main
+from sandbox import process, waits
+process.START_TIMEOUT = process.ANSWER_TIMEOUT = waits.REGISTRATION_TIMEOUT = 120.0
+sys.exit(main())
+"""
+"""``python -m ostler`` with the patience that sandboxes of this process have: see ``tests.conftest.patient_boxes``."""
 
 EXECUTED = "l4-2"
 """The node whose tour is that of a new process: its imports, and the commands that it runs."""
