@@ -1,9 +1,10 @@
-"""Importing bindings without ``ctypes.util``.
+"""Importing bindings without ``ctypes.util`` and subprocess.
 
 pynvml and pyudev import that module for one function, which looks for a shared library. It brings
 archive and temporary file modules along (5 to 10 ms on the way to the kubelet, 0.9 MB for good), and its search starts
 ldconfig as a process, which small images lack: libudev would then not be found although it is there. So while a binding
-is imported, a stand-in gives it a function that knows the sonames and leaves everything else to the real one.
+is imported, a stand-in gives it a function that knows the sonames and leaves everything else to the real one. pyudev
+imports subprocess to ask udevadm for its version, which ostler never does: 0.25 MB with what that imports.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
+
+from node.stand_ins import standing_in, unanswered
 
 _NAME = "ctypes.util"
 _SONAMES = {"udev": "libudev.so.1", "c": "libc.so.6"}
@@ -31,7 +34,8 @@ def found_by_soname() -> Iterator[None]:
         stand_in.find_library = find_library  # type: ignore[attr-defined]
         sys.modules[_NAME] = stand_in
         try:
-            yield
+            with standing_in({"subprocess": {}}, {"subprocess": {"check_output": unanswered}}):
+                yield
         finally:
             # Unless somebody asked for the real one meanwhile.
             if sys.modules.get(_NAME) is stand_in:

@@ -3,7 +3,7 @@
 urllib3 asks importlib.metadata for a version that only HTTP/2 needs, and ``kubernetes.client.configuration`` imports
 multiprocessing for the number of processors, urllib.request for the variables that name proxies, and typing_extensions
 for two names that Python has. subprocess is for credential plugins, and some modules of ``email`` are for headers that
-no API server sends. Stand-ins (``ostler.stand_ins``) take their places.
+no API server sends. Stand-ins (``node.stand_ins``) take their places.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import typing
 
-from ostler.stand_ins import Answer, standing_in, unanswered
+from node.stand_ins import Answer, standing_in, unanswered
 
 _DEFERRED: dict[str, dict[str, object]] = {
     "email._encoded_words": {},

@@ -33,7 +33,7 @@ from importlib.machinery import EXTENSION_SUFFIXES, PathFinder
 from types import FunctionType, MethodType
 from typing import Self
 
-from ostler.stand_ins import Answer, standing_in, unanswered
+from node.stand_ins import Answer, standing_in, unanswered
 
 _ABSENT = ("ssl", "_hashlib", "grpc_health", "grpc_reflection", "grpc_tools")
 _DEFERRED: dict[str, dict[str, object]] = {

@@ -87,7 +87,7 @@ with imports.left_out():
 """
 TAKEN = """
 import sys, threading
-from ostler.stand_ins import DeferredModule
+from node.stand_ins import DeferredModule
 stand_in = DeferredModule("typing_extensions", {"Self": 1})
 sys.modules["typing_extensions"] = stand_in
 assert stand_in.Self == 1
