@@ -1,9 +1,9 @@
 """The bytecode of all modules that an agent loads, in one file: a start then opens one file instead of 300.
 
 Finding a module, and opening, checking and reading its file take a third of what loading it takes. The file is a copy
-of Python's own ``.pyc`` files, lies beside those of ``ostler`` and is made as they are: by an agent that has settled,
-if it may write there, or by the installation (``python -m ostler.cli.bytecode``). Without it modules are loaded as
-usual.
+of Python's own ``.pyc`` files without docstrings (``ostler.cli.docstrings``), lies beside those of ``ostler`` and is
+made as they are: by an agent that has settled, if it may write there, or by the installation
+(``python -m ostler.cli.bytecode``). Without it modules are loaded as usual.
 
 Invariants: Bytecode is used for the source file it was made from, and only while that file has the size and the time
 it was made at, as with a ``.pyc``; bytecode that Python would not compare (as in images) is not compared either. Which
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import CodeType, ModuleType
 
-_SCHEMA = b"ostler bytecode 1\n"
+_SCHEMA = b"ostler bytecode 2\n"
 _HEADER = 16
 """Bytes of a ``.pyc`` before its code: Python's number, flags, and the source's time and size (PEP 552)."""
 _COMPARED, _UNCHECKED = 0, 1
@@ -35,7 +35,7 @@ _COMPARED, _UNCHECKED = 0, 1
 
 _OWN = ("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos")
 """Packages of which an agent may load any module later."""
-_LOADED_LATER = ("grpc.aio", "pynvml", "tokenize", "traceback")
+_LOADED_LATER = ("grpc.aio", "pynvml", "tokenize", "traceback", "urllib3", "yaml")
 """Modules of others that an agent loads in functions."""
 
 Stamp = tuple[int, int] | None
@@ -231,6 +231,8 @@ def compiled(sources: Mapping[str, str]) -> Iterator[tuple[str, Piece]]:
     # Loaded by then, or by a command that takes no part in the start.
     from importlib.util import MAGIC_NUMBER
 
+    from ostler.cli.docstrings import without_docstrings
+
     for source, cached in sources.items():
         try:
             with open(cached, "rb") as file:  # noqa: PTH123  # as above
@@ -241,7 +243,8 @@ def compiled(sources: Mapping[str, str]) -> Iterator[tuple[str, Piece]]:
         stamp = int.from_bytes(content[8:12], "little"), int.from_bytes(content[12:16], "little")
         right = flags == _UNCHECKED or (flags == _COMPARED and stamp == stamp_of(source))
         if content[:4] == MAGIC_NUMBER and right:
-            yield source, (cached, stamp if flags == _COMPARED else None, content[_HEADER:])
+            code = without_docstrings(marshal.loads(content[_HEADER:]))  # noqa: S302  # as Python loads it
+            yield source, (cached, stamp if flags == _COMPARED else None, marshal.dumps(code))
 
 
 def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:
@@ -249,11 +252,13 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
 
     Compiled anew: the ``.pyc`` files of an image are made before the place is known, and lie elsewhere for some.
     """
+    from ostler.cli.docstrings import without_docstrings
+
     for source, cached in sources.items():
         place = source.removeprefix(folder)
         with open(source, "rb") as file:  # noqa: PTH123  # as above
             code = compile(file.read(), place, "exec", dont_inherit=True)
-        yield place, (cached.removeprefix(folder), None, marshal.dumps(code))
+        yield place, (cached.removeprefix(folder), None, marshal.dumps(without_docstrings(code)))
 
 
 def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:

@@ -150,7 +150,7 @@ def test_code_compiled_under_another_name_is_left_to_python(folder: Path) -> Non
         lambda content: content[:-1],
         lambda content: content + b"\0",
         lambda content: content.replace(sys.version.encode(), b"2" * len(sys.version)),
-        lambda content: content.replace(b"bytecode 1", b"bytecode 0"),
+        lambda content: content.replace(b"bytecode 2", b"bytecode 0"),
     ],
 )
 def test_a_file_that_is_not_whole_or_of_another_python_is_not_used(

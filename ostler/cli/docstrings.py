@@ -1,0 +1,56 @@
+"""Bytecode without docstrings: an agent never shows one, and those of all its modules take 2 MB of its memory.
+
+Everything else stays: asserts, names, and the lines of tracebacks. As with ``python -OO``, ``__doc__`` is None.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from opcode import opmap
+from types import CodeType
+
+_FUNCTION = 0x1
+"""CO_OPTIMIZED: neither a class nor a module."""
+_LOADS = {opmap[name] for name in ("LOAD_CONST", "RETURN_CONST") if name in opmap}
+"""Instructions that use a constant by its number."""
+_IS_KNOWN = sys.version_info < (3, 14)
+"""Whether this Python's functions have their docstring, or None, as the first constant. Newer ones keep docstrings."""
+
+
+def without_docstrings(code: CodeType) -> CodeType:
+    """The same code, in which functions, classes and the module have no docstring."""
+    constants = [without_docstrings(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    number = _docstring(code) if _IS_KNOWN else None
+    if number is not None:
+        constants[number] = None
+    return code.replace(co_consts=tuple(constants))
+
+
+def _docstring(code: CodeType) -> int | None:
+    """The number of the constant that is the docstring and nothing else; None if there is none."""
+    instructions = _instructions(code.co_code)
+    used = [number for operation, number in instructions if operation in _LOADS]
+    if code.co_flags & _FUNCTION:
+        number = 0 if _is_documented(code) else None
+        return None if number in used else number
+    for (operation, number), (following, name) in itertools.pairwise(instructions):
+        if operation in _LOADS and following == opmap["STORE_NAME"] and code.co_names[name] == "__doc__":
+            return number if used.count(number) == 1 and isinstance(code.co_consts[number], str) else None
+    return None
+
+
+def _is_documented(code: CodeType) -> bool:
+    """Whether the first constant of a function is its docstring; of comprehensions it may be any text."""
+    return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
+
+
+def _instructions(compiled: bytes) -> list[tuple[int, int]]:
+    """Operations with their arguments, caches among them, whose operation is 0."""
+    found, extended = [], 0
+    for at in range(0, len(compiled), 2):
+        operation, argument = compiled[at], compiled[at + 1] | extended
+        extended = argument << 8 if operation == opmap["EXTENDED_ARG"] else 0
+        if operation != opmap["EXTENDED_ARG"]:
+            found.append((operation, argument))
+    return found

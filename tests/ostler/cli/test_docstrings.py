@@ -1,0 +1,101 @@
+"""Bytecode without docstrings does what it did, and keeps every text that is something else as well."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import pytest
+
+from ostler.cli.docstrings import without_docstrings
+
+SOURCE = '''"""Of the module."""
+NAME = "a text"
+
+def documented(argument="default"):
+    """Of a function."""
+    return [f"{each} of {argument}" for each in ("one", "two")]
+
+def returns_it():
+    """A text that is used."""
+    return "A text that is used."
+
+def undocumented():
+    return "first constant"
+
+async def generated():
+    """Of a generator."""
+    yield "value"
+
+class Documented:
+    """Of a class."""
+    field: str = "value"
+
+    def method(self):
+        """Of a method."""
+        assert self.field, "asserts stay"
+        return lambda: "of a lambda"
+
+class UsesIt:
+    """A field's value."""
+    field = "A field's value."
+'''
+needs_known = pytest.mark.skipif(sys.version_info >= (3, 14), reason="newer Pythons keep their docstrings")
+
+
+@pytest.fixture
+def names() -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    exec(without_docstrings(compile(SOURCE, "source.py", "exec", dont_inherit=True)), found)
+    return found
+
+
+@needs_known
+def test_module_functions_and_classes_lose_their_docstrings(names: dict[str, Any]) -> None:
+    assert names["__doc__"] is None
+    for name in ("documented", "undocumented", "generated", "Documented"):
+        assert names[name].__doc__ is None, name
+    assert names["Documented"].method.__doc__ is None
+
+
+def test_everything_works_as_before(names: dict[str, Any]) -> None:
+    assert names["NAME"] == "a text"
+    assert names["documented"]() == ["one of default", "two of default"]
+    assert names["undocumented"]() == "first constant"
+    assert names["Documented"]().method()() == "of a lambda"
+    assert names["Documented"].__annotations__ == {"field": str}
+    broken = names["Documented"]()
+    broken.field = ""
+    with pytest.raises(AssertionError, match="asserts stay"):
+        broken.method()
+
+
+def test_a_docstring_whose_text_is_used_otherwise_stays(names: dict[str, Any]) -> None:
+    assert names["returns_it"]() == "A text that is used."
+    assert names["UsesIt"].field == "A field's value."
+
+
+def test_lines_of_tracebacks_are_those_of_the_source(names: dict[str, Any]) -> None:
+    whole: dict[str, Any] = {}
+    exec(compile(SOURCE, "source.py", "exec", dont_inherit=True), whole)
+    for name, function in whole.items():
+        if isinstance(function, FunctionType):
+            assert list(names[name].__code__.co_lines()) == list(function.__code__.co_lines())
+
+
+@needs_known
+def test_only_constants_of_our_own_modules_change_and_only_texts_become_none() -> None:
+    def compared(before: CodeType, after: CodeType) -> None:
+        assert before.co_code == after.co_code
+        for old, new in zip(before.co_consts, after.co_consts, strict=True):
+            if isinstance(old, CodeType):
+                compared(old, new)
+            elif old is not new:
+                assert isinstance(old, str)
+                assert new is None
+
+    for path in sorted(Path("node").glob("*.py")):
+        code = compile(path.read_text(), str(path), "exec")
+        compared(code, without_docstrings(code))
