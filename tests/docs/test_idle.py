@@ -86,6 +86,7 @@ NO_LOOKS = {
     "plugin/records.py:Arrivals": CALLED,
     "plugin/serving.py:Serving": CALLED,
     "plugin/slot_ownership.py:SlotOwnership": CALLED,
+    "ostler/agent/loading.py:tidy": "waits until a start has ended, once",
 }
 """Loops that wait with a limit and are no looks."""
 _TIMERS = {"call_later", "call_at"}
