@@ -118,7 +118,7 @@ async def test_the_next_check_comes_when_it_would_have_come_without_the_restart(
     server: ApiServer, tmp_path: Path
 ) -> None:
     await first_process(server, tmp_path)
-    process = Process(server, tmp_path, ahead=LOOK_EVERY - 0.5)
+    process = Process(server, tmp_path, ahead=LOOK_EVERY - 5)
     async with process.running() as keeper:
         await eventually(lambda: keeper.features.look.at > time.time() + LOOK_EVERY / 2)
         assert process.questions == (1, 0), "the release is the same, so the answer is"

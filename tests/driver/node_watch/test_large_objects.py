@@ -151,7 +151,7 @@ async def test_a_device_moves_past_claims_that_nest_without_end(
     levels: int, driver: str, cluster: Cluster, server: ApiServer
 ) -> None:
     cluster.lists[CLAIMS] = [claim(0, nested(levels), driver=driver), claim(1, nested(levels), "gpu-1", driver)]
-    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)))
+    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=120.0)), patience=120.0)
     names = ClaimNames(api, DRIVER, NODE)
     assert await names.claims_naming(["gpu-0"]) == ()
     # The claim that has a device of ours keeps it, whatever else stands in it.
@@ -172,7 +172,7 @@ async def test_a_claim_whose_allocation_cannot_be_read_may_have_any_device(
 ) -> None:
     odd = b'{"metadata":{"namespace":"n","name":"odd"},"status":{"allocation":{"devices":{"results":%b}}}}' % results
     cluster.lists[CLAIMS] = [claim(0), odd, claim(2)]
-    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)))
+    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=120.0)), patience=120.0)
     with pytest.raises(Unavailable) as caught:
         await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])
     assert str(caught.value) == (
@@ -186,7 +186,7 @@ async def test_what_else_stands_in_a_claim_that_is_no_json_is_not_looked_at(
     cluster: Cluster, server: ApiServer
 ) -> None:
     cluster.lists[CLAIMS] = [claim(0, b"{oops}"), claim(1, b"[1 2 {}]", "gpu-0")]
-    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url)))
+    api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=120.0)), patience=120.0)
     found = await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])
     assert [each.device for each in found] == ["gpu-0"]
     api.close()

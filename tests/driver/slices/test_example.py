@@ -14,7 +14,7 @@ def test_the_led_board_runs_as_its_page_says() -> None:
         env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr
