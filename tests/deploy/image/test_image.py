@@ -155,6 +155,23 @@ def test_byte_code_is_used_and_nothing_is_compiled_at_a_start(image: Image, root
     assert re.findall(r"(?m)^# code object from (/.*\.py)$", done.stderr) == []
 
 
+FROM_ONE_FILE = """
+import sys
+from ostler.cli.bytecode import use_bytecode
+use_bytecode()
+import ostler.cli.run
+loaders = {name: type(getattr(module, "__loader__", None)).__name__ for name, module in sys.modules.items()}
+usual = {name for name, loader in loaders.items() if loader != "BytecodeLoader"}
+print(sorted(usual & {"asyncio.events", "grpc.aio", "plugin.servicer"}))
+print(sorted(name for name in usual if name.startswith(("node.", "plugin."))))
+"""
+
+
+def test_an_agent_loads_the_bytecode_of_all_modules_from_one_file(image: Image, root: Path) -> None:
+    done = run(image, root, "-c", FROM_ONE_FILE, program_name="python3")
+    assert (done.stderr, done.stdout) == ("", "[]\n[]\n")
+
+
 def test_it_says_which_debian_packages_its_libraries_are_of(image: Image, root: Path) -> None:
     # As images without a package manager do, so that scanners know them; the tests' base may be of no Debian.
     if not Path("/var/lib/dpkg/status").exists():
