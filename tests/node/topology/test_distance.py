@@ -67,12 +67,10 @@ def test_ranks_go_from_the_same_device_to_another_numa_node() -> None:
 
 
 @given(pci_trees())
-def test_proximity_is_symmetric(places: tuple[Place, ...]) -> None:
+def test_proximity_is_symmetric_and_of_three_devices_the_two_larger_distances_are_equal(
+    places: tuple[Place, ...],
+) -> None:
     assert all(proximity(one, two) is proximity(two, one) for one, two in product(places, places))
-
-
-@given(pci_trees())
-def test_of_three_devices_the_two_larger_distances_are_equal(places: tuple[Place, ...]) -> None:
     for one, two, three in combinations(places, 3):
         _, middle, largest = sorted((proximity(one, two).rank, proximity(one, three).rank, proximity(two, three).rank))
         assert middle == largest
