@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping
 
 from node.netlink import Attributes, NetlinkError, NetlinkSocket, attribute, attributes
-from node.values import Value, value
+from node.values import Value, quick, value
 
 NEWLINK, DELLINK, GETLINK = 16, 17, 18
 NEWADDR, DELADDR, GETADDR = 20, 21, 22
@@ -55,6 +55,7 @@ _UNRESOLVED = 0
 """The index that no link has."""
 
 
+@quick
 @value
 class Link(Value):
     """A link as the kernel shows it; ``master`` and ``lower`` are indexes in the same namespace, None for none.
