@@ -1,4 +1,4 @@
-"""Bytecode without docstrings: an agent never shows one, and those of all its modules take 2 MB of its memory.
+"""Bytecode without docstrings: an agent never shows one, and those of all its modules take 1.5 MB of its memory.
 
 Everything else stays: asserts, names, and the lines of tracebacks. As with ``python -OO``, ``__doc__`` is None.
 """
