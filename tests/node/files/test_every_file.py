@@ -29,6 +29,7 @@ OPENERS = {
     "node/interfaces/namespace.py": "a network namespace, which is no file; it waits for nothing and is checked",
     "node/interfaces/sysctls.py": "one value of the kernel's, read or written in one call",
     "node/files.py": "writes a temporary file that it makes itself, and syncs a folder",
+    "ostler/cli/bytecode.py": "bytecode of the agent's own installation, read before a module of ours is loaded",
     "ostler/cli/main.py": "/dev/null, for output that nobody reads any more",
     "ostler/cli/output.py": "/dev/null, for output that nobody reads any more",
     "ostler/config/reference.py": "makes this repository's own pages",
