@@ -28,6 +28,7 @@ from node.interfaces.pins import NamespacePins
 from node.netlink import CREATE, EXCLUSIVE, NetlinkError, NetlinkSocket, attribute
 from sandbox.kubelet.pods import Pod
 from sandbox.nri import NriRuntime, SandboxFailed, pod_sandbox
+from sandbox.process import OstlerProcess
 
 T = TypeVar("T")
 
@@ -278,3 +279,19 @@ class BoxedProcess:
     async def wait(self) -> int:
         """Wait for its end; the exit code."""
         return await asyncio.to_thread(self._process.wait)
+
+
+async def execute_boxed(
+    namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]
+) -> OstlerProcess:
+    """Start ``ostler WORDS`` in the namespace with an interpreter of its own."""
+    return BoxedProcess(namespace, words, out, err)
+
+
+boxed_starter = execute_boxed
+"""How processes in a namespace are started; the tests fork them from one that has imported ostler."""
+
+
+async def start_boxed(namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
+    """Start ``ostler WORDS`` in the namespace."""
+    return await boxed_starter(namespace, words, out, err)

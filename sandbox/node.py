@@ -32,7 +32,7 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
-from sandbox.network import BoxedProcess, NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins
+from sandbox.network import NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins, start_boxed
 from sandbox.nri import NriRuntime
 from sandbox.process import AgentProcess, OstlerProcess
 from sandbox.temporary import SHORT, abandoned, locked
@@ -167,7 +167,7 @@ class SandboxNode:
 
     async def _start_boxed(self, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
         assert self.network is not None
-        return BoxedProcess(self.network.node, words, out, err)
+        return await start_boxed(self.network.node, words, out, err)
 
     async def __aenter__(self) -> Self:
         try:

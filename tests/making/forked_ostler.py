@@ -16,6 +16,7 @@ connection, and the fork is that worker's parent: ``python -m tests.making.forke
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import gc
 import importlib
 import json
@@ -30,6 +31,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from sandbox.network import BoxedNamespace, execute_boxed
 from sandbox.process import OstlerProcess, execute_ostler
 from tests.making import recordings
 
@@ -80,6 +82,7 @@ PRELOADED = (
 SHARED = "OSTLER_TEST_FORKS"
 """Environment variable: the path of the socket of the parent that all workers share."""
 
+CLONE_NEWNET = 0x40000000
 LONGEST = 1 << 18
 """Bytes of an order."""
 
@@ -110,9 +113,22 @@ class ForkedOstler:
         if _loader() != self._loader:
             # A fork cannot load its libraries anew.
             return await execute_ostler(words, out, err)
+        return await self._ordered(words, out, err)
+
+    async def start_boxed(
+        self, namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]
+    ) -> OstlerProcess:
+        """Start ``ostler WORDS`` in a network namespace."""
+        if _loader() != self._loader:
+            return await execute_boxed(namespace, words, out, err)
+        return await self._ordered(words, out, err, network=str(namespace.path))
+
+    async def _ordered(
+        self, words: Sequence[str], out: IO[bytes], err: IO[bytes], *, network: str = ""
+    ) -> OstlerProcess:
         if self._orders is None:
             self._orders = self._begin()
-        order = {"words": list(words), "environment": dict(os.environ), "folder": str(Path.cwd())}
+        order = {"words": list(words), "environment": dict(os.environ), "folder": str(Path.cwd()), "network": network}
         status, told = os.pipe()
         try:
             socket.send_fds(self._orders, [json.dumps(order).encode()], [out.fileno(), err.fileno(), told])
@@ -197,6 +213,8 @@ def _become(order: Mapping[str, Any], out: int, err: int) -> int:
     for number, descriptor in enumerate((nothing, out, err)):
         os.dup2(descriptor, number)
     os.closerange(3, 4096)
+    if order["network"]:
+        _enter(order["network"])
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -207,6 +225,14 @@ def _become(order: Mapping[str, Any], out: int, err: int) -> int:
         return int(main())
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else 1
+
+
+def _enter(network: str) -> None:
+    namespace = os.open(network, os.O_RDONLY | os.O_CLOEXEC)
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setns(namespace, CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), f"setns {network}")
+    os.close(namespace)
 
 
 def _give_time(grace: float, linger: str | None) -> None:
