@@ -14,6 +14,10 @@ import pytest
 RUN = Path(__file__).resolve().parents[2] / ".ci" / "run"
 MAKE = """#!/bin/sh
 echo "make $*"
+if [ -e once ] && grep -qxF "$*" once; then
+    rm once
+    exit 2
+fi
 grep -qxF "$*" failing || exit 0
 exit 2
 """
@@ -81,6 +85,23 @@ def test_a_test_that_fails_twice_fails_the_run(checkout: Path, first: str, secon
     status, lines = run(checkout, [first, second])
     assert status != 0
     assert lines[-1] == f"make {second}"
+
+
+@pytest.mark.parametrize("target", ["bench", "health-bench"])
+def test_a_benchmark_that_fails_beside_clusters_has_to_pass_on_its_own(checkout: Path, target: str) -> None:
+    call = f"make {target} QUICK=1"
+    (checkout / "once").write_text(f"{target} QUICK=1\n")
+    status, lines = run(checkout)
+    assert status == 0
+    assert f"FAILED beside the clusters, and run again on its own: {call}" in lines
+    assert lines[-3:] == ["passed only when run again:", "make bench QUICK=1", "make health-bench QUICK=1"]
+    assert run(checkout, [f"{target} QUICK=1"])[0] != 0
+
+
+def test_a_failed_check_is_not_run_again(checkout: Path) -> None:
+    status, lines = run(checkout, ["check"])
+    assert status != 0
+    assert lines.count("make check") == 1
 
 
 def test_what_passed_only_when_run_again_is_also_named_where_something_else_fails_later(checkout: Path) -> None:
