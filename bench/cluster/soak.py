@@ -57,6 +57,8 @@ class Soak:
         self.ends: Counter[str] = Counter()
         self.blows: Counter[str] = Counter()
         self.faults: list[str] = []
+        self._last: dict[str, float] = {}
+        """The account that was judged last."""
 
     def run(self, count: int) -> None:
         """``count`` pods, then the accounts."""
@@ -69,7 +71,7 @@ class Soak:
         self._send(steady, ("kubelet",))
         self._all_there()
         self.faults += self._lasting(lambda: self._grown(before))
-        for name, number in self._account().items():
+        for name, number in self._last.items():
             print(f"{name}: {before[name]:g} before, {number:g} after")
 
     def _send(self, count: int, targets: tuple[str, ...]) -> None:
@@ -143,9 +145,13 @@ class Soak:
 
     def _lasting(self, look: Callable[[], list[str]]) -> list[str]:
         """What is wrong, if it is still wrong after a while."""
-        deadline = time.monotonic() + PATIENCE
-        while (wrong := look()) and time.monotonic() < deadline:
+        began = time.monotonic()
+        first = wrong = look()
+        while wrong and time.monotonic() < began + PATIENCE:
             time.sleep(LOOK_AGAIN)
+            wrong = look()
+        if first and not wrong:
+            print(f"gone after {time.monotonic() - began:.1f} s: {'; '.join(first)}")
         return wrong
 
     def _account(self) -> dict[str, float]:
@@ -163,7 +169,7 @@ class Soak:
     def _grown(self, before: dict[str, float]) -> list[str]:
         """What there is more of than it was, and sockets that do not belong there."""
         wrong = []
-        after = self._account()
+        after = self._last = self._account()
         for name, number in after.items():
             if number - before[name] > (GROWTH if name == "bytes" else 0):
                 wrong.append(f"{name} grew from {before[name]:g} to {number:g}")

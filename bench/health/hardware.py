@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes.util
+import errno
 import json
 import os
 import shutil
@@ -24,7 +25,7 @@ from pathlib import Path
 from bench.hardware import Hardware as Rendered
 from bench.health.agents import DescribedHardware
 from bench.kubelet import WITHIN, NothingCame
-from node.inventory.network.rtnetlink import NEWLINK, parse_link
+from node.inventory.network.rtnetlink import NEWLINK, dump_links, parse_link
 from node.netlink import NetlinkSocket, group_mask
 from tests.node.nvml import stub
 
@@ -218,17 +219,16 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
             at = time.perf_counter()
             try:
                 # Every message that waits: other links of the machine may come and go faster than the loop turns.
-                while notified := netlink.notifications():
-                    for kind, payload in notified:
-                        link = parse_link(payload) if kind == NEWLINK else None
-                        if link is not None and link.name == name and link.up and link.carrier is up:
-                            tell(at)
-            except OSError:
+                links = [parse_link(payload) for kind, payload in _waiting(netlink) if kind == NEWLINK]
+            except OSError as error:
+                if error.errno != errno.ENOBUFS:
+                    raise
                 # So fast that the kernel dropped messages: that one may be among them.
-                tell(at)
-
-        def tell(at: float) -> None:
-            if not said.done():
+                with NetlinkSocket() as asking:
+                    links = list(dump_links(asking))
+            if not said.done() and any(
+                link is not None and link.name == name and link.up and link.carrier is up for link in links
+            ):
                 said.set_result(at)
 
         loop.add_reader(netlink.fileno(), read)
@@ -236,6 +236,11 @@ async def carrier(name: str, *, up: bool) -> AsyncIterator[asyncio.Future[float]
             yield said
         finally:
             loop.remove_reader(netlink.fileno())
+
+
+def _waiting(netlink: NetlinkSocket) -> Iterator[tuple[int, bytes]]:
+    while notified := netlink.notifications():
+        yield from notified
 
 
 async def pull(number: int, *, up: bool = False) -> Signal:
