@@ -1,8 +1,9 @@
 """Stand-ins for modules that libraries import and nobody may ever use: they load the real one when somebody does.
 
-Invariant: after ``standing_in`` every one of them can be imported as before. Limits: in the block, ``from
-package.module import name`` finds a stand-in, and ``package.module`` does not; and who imports the module in another
-thread meanwhile gets the stand-in as well, which is as good.
+Invariant: after ``standing_in`` every one of them can be imported as before. Limits, for every thread that imports one
+during the block: ``import module``, ``import package.module as name`` and ``from package.module import name`` find the
+stand-in, and ``import package.module`` does not set ``package.module``. That name raises AttributeError until somebody
+imports the real module.
 """
 
 from __future__ import annotations
@@ -71,8 +72,10 @@ def standing_in(
         for name, known in deferred.items()
         if name not in sys.modules
     ]
-    sys.modules.update({module.__name__: module for module in stand_ins})
     try:
+        for module in stand_ins:
+            # Another thread may have imported the real one meanwhile.
+            sys.modules.setdefault(module.__name__, module)
         yield
     finally:
         for module in stand_ins:
