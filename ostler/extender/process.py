@@ -378,13 +378,15 @@ def default_lease(environment: Mapping[str, str], folder: Path = SERVICE_ACCOUNT
     """The lease of a replica in a pod; None outside, where nobody else runs."""
     if not runs_in_cluster(environment, folder):
         return None
+    error = f"{folder}: namespace: cannot be read or is empty; give --lease NAMESPACE/NAME"
     try:
         namespace = in_cluster(environment, folder).namespace
-    except ConfigurationError as error:
-        problem = "no lease: every replica acts, since the service account is not usable"
-        log.warning(problem, extra={"error": str(error)})
-        return None
-    return LeaseName(namespace, COMPONENT) if namespace else None
+    except ConfigurationError as unusable:
+        namespace, error = "", str(unusable)
+    if namespace:
+        return LeaseName(namespace, COMPONENT)
+    log.warning("no lease: every replica acts, since the service account is not usable", extra={"error": error})
+    return None
 
 
 def _listener(key: str, address: str) -> socket.socket:

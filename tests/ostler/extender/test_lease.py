@@ -13,10 +13,12 @@ from kube.backoff import BackoffPolicy
 from kube.client import Client, RequestLimits
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.process import default_lease
+from tests.kube.authority import Authority
 from tests.making.extender_cluster import ClusterApi
 from tests.waiting import until
 
 NAME = LeaseName("kube-system", "ostler-extender")
+IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 FAST = LeaseTiming(duration=15.0, renewal=10.0, retry=0.02)
 
 
@@ -132,8 +134,34 @@ def test_a_broken_service_account_gives_no_lease_and_the_log_says_so(
 ) -> None:
     (tmp_path / "token").write_text("secret")
     (tmp_path / "namespace").write_text("kube-system")
-    in_a_pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    assert default_lease(in_a_pod, tmp_path) is None
+    assert default_lease(IN_A_POD, tmp_path) is None
     (line,) = caplog.records
     assert line.message == "no lease: every replica acts, since the service account is not usable"
     assert str(tmp_path / "ca.crt") in vars(line)["error"]
+
+
+@pytest.mark.parametrize("content", [None, "", " \n", b"\xff"])
+def test_a_service_account_without_a_namespace_gives_no_lease_and_the_log_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: str | bytes | None
+) -> None:
+    account = _account(tmp_path, content)
+    assert default_lease(IN_A_POD, account) is None
+    (line,) = caplog.records
+    assert line.levelname == "WARNING"
+    assert line.message == "no lease: every replica acts, since the service account is not usable"
+    assert vars(line)["error"] == f"{account}: namespace: cannot be read or is empty; give --lease NAMESPACE/NAME"
+
+
+def test_a_replica_in_a_pod_has_the_lease_of_its_namespace(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    assert default_lease(IN_A_POD, _account(tmp_path, "kube-system\n")) == NAME
+    assert not caplog.records
+
+
+def _account(folder: Path, namespace: str | bytes | None) -> Path:
+    """A service account's folder; ``namespace``: its file's content, None for no such file."""
+    authority = Authority(folder)
+    (folder / "token").write_text("secret")
+    (folder / "ca.crt").write_bytes(authority.certificate.read_bytes())
+    if namespace is not None:
+        (folder / "namespace").write_bytes(namespace if isinstance(namespace, bytes) else namespace.encode())
+    return folder
