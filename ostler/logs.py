@@ -38,7 +38,9 @@ def _second(whole: int) -> str:
 def _moment(created: float) -> str:
     """A Unix time with milliseconds: many lines are of the same second, whose text is made once."""
     whole = int(created)
-    return f"{_second(whole)}.{int((created - whole) * 1000):03d}Z"
+    # In microseconds first, as datetime does: the float nearest to a millisecond may be a little less than it.
+    seconds, micros = divmod(round((created - whole) * 1_000_000), 1_000_000)
+    return f"{_second(whole + seconds)}.{micros // 1000:03d}Z"
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
@@ -149,6 +151,9 @@ class LineHandler(logging.StreamHandler):  # type: ignore[type-arg]  # at run ti
             line = self.format(record)
             with self.lock or contextlib.nullcontext():
                 self.stream.write(f"{line}\n")
+        except RecursionError:
+            # As StreamHandler does: there is no stack left to report it.
+            raise
         except Exception:  # noqa: BLE001  # as every handler: whoever logs must not fail
             self.handleError(record)
         return True

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -127,11 +129,28 @@ def test_the_fault_of_a_thread_is_a_line_of_the_log() -> None:
         (1_700_000_000.999_9, "2023-11-14T22:13:20.999Z"),
         (1_700_000_001.5, "2023-11-14T22:13:21.500Z"),
         (1_700_000_000.5, "2023-11-14T22:13:20.500Z"),
+        (1_700_000_000.123, "2023-11-14T22:13:20.123Z"),
+        (1_700_000_000.001, "2023-11-14T22:13:20.001Z"),
+        (1_700_000_000.999_999_8, "2023-11-14T22:13:21.000Z"),
+        (-0.25, "1969-12-31T23:59:59.750Z"),
     ],
 )
 def test_a_time_has_milliseconds(created: float, text: str) -> None:
+    assert _at(created) == f"time={text} level=info logger=ostler msg=m"
+
+
+def _at(created: float) -> str:
     record = logging.makeLogRecord({"name": "ostler", "msg": "m", "levelname": "INFO", "created": created})
-    assert TextFormatter().format(record) == f"time={text} level=info logger=ostler msg=m"
+    return TextFormatter().format(record)
+
+
+def test_every_time_is_written_as_datetime_writes_it() -> None:
+    made = random.Random(1)
+    times = [made.uniform(-1e6, 4e9) for _ in range(2000)]
+    times += [round(each, digits) for each in times for digits in (1, 3, 6)]
+    for created in times:
+        text = datetime.fromtimestamp(created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        assert _at(created).split()[0] == f"time={text}", created
 
 
 def _handled(path: Path, *records: dict[str, object]) -> str:
@@ -154,6 +173,16 @@ def test_whoever_logs_does_not_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(logging, "raiseExceptions", False)
     written = _handled(tmp_path / "log", {"msg": "%d", "args": ("no number",)}, {"msg": "two"})
     assert [line.rpartition("=")[2] for line in written.splitlines()] == ["two"]
+
+
+class Endless:
+    def __str__(self) -> str:
+        return f"{self}"
+
+
+def test_endless_recursion_is_not_swallowed(tmp_path: Path) -> None:
+    with pytest.raises(RecursionError):
+        _handled(tmp_path / "log", {"msg": Endless()})
 
 
 def test_an_error_is_followed_by_its_traceback() -> None:
