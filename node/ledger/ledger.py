@@ -287,9 +287,7 @@ class Ledger:
                 raise ValueError(f"{owner} cannot enter a hold of {hold.owner}")
         before = self._by_owner.get(owner, ())
         if len(before) == len(holds) == 1 and _are_alike(before[0], holds[0]):
-            del self._by_owner[owner]
-            self._by_owner[owner] = holds
-            self.version += 1
+            self._renew(owner, holds)
             return before
         self._forget(owner)
         if not holds:
@@ -306,20 +304,27 @@ class Ledger:
         return before
 
     def _replace_each(self, holds: Iterable[Hold]) -> list[Hold]:
-        """Enter holds that are apart (``_are_apart``); returns the earlier ones, without those of the same device."""
+        """Enter holds that are apart (``_are_apart``); returns the earlier ones, without those that are taken again.
+
+        ``_announce`` would leave these out: a hold of the same device and share that is taken again has not ended.
+        """
         before: list[Hold] = []
         by_owner = self._by_owner
         for hold in holds:
             owner = hold.owner
             earlier = by_owner.get(owner, ())
             if len(earlier) == 1 and _are_alike(earlier[0], hold):
-                # Owners are in the order of their last taking.
-                del by_owner[owner]
-                by_owner[owner] = (hold,)
-                self.version += 1
+                self._renew(owner, (hold,))
             else:
                 before += self._replace(owner, (hold,))
         return before
+
+    def _renew(self, owner: str, holds: tuple[Hold, ...]) -> None:
+        """Enter a hold in place of one that is alike (``_are_alike``)."""
+        # Owners are in the order of their last taking.
+        del self._by_owner[owner]
+        self._by_owner[owner] = holds
+        self.version += 1
 
     def _announce(self, holds: tuple[Hold, ...], before: Collection[Hold]) -> None:
         """Publish the holds entered, and those of ``before`` that have ended."""
@@ -339,10 +344,13 @@ class Ledger:
 
 
 def _are_alike(one: Hold, other: Hold) -> bool:
-    """Whether both are of the same whole device, through the same door: where a conflict can be stays the same."""
+    """Whether both are of the same whole device, through the same door and with the same access.
+
+    Where a conflict can be stays the same, and to take one in place of the other ends nothing.
+    """
     if one.share or other.share or one.within or other.within:
         return False
-    return one.device == other.device and one.door is other.door
+    return one.device == other.device and one.door is other.door and one.admin == other.admin
 
 
 def _are_shares(one: Hold, other: Hold) -> bool:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.ledger.holds import HeldError, Hold, excludes
+from node.ledger.holds import HeldError, Hold, HoldState, excludes
 from node.ledger.ledger import HoldsReleased, HoldsTaken, Ledger
 from node.rules import Door
 from node.values import replace
@@ -253,3 +253,36 @@ def test_owners_are_in_the_order_of_their_last_taking() -> None:
     ledger.take_each([zero, one])
     ledger.take_each([one, zero])
     assert ledger.owners == (one.owner, zero.owner)
+
+
+_earlier = st.builds(
+    hold, st.sampled_from(["gpu-0", "mig-0-a"]), share=st.sampled_from(["", "s1"]), admin=st.booleans(),
+    door=st.sampled_from(list(Door)),
+)  # fmt: skip
+
+
+@given(_earlier, st.sampled_from(list(Door)), st.sampled_from([*HoldState]))
+def test_taking_several_devices_reports_of_each_owner_what_taking_its_device_alone_reports(
+    earlier: Hold, door: Door, state: HoldState
+) -> None:
+    wanted, other = hold("gpu-0", door=door), hold("gpu-1", "uid-2")
+    alone, beside = _told(replace(earlier, state=state), wanted), _told(replace(earlier, state=state), wanted, other)
+    assert [each for each in alone if isinstance(each, HoldsReleased)] == [
+        each for each in beside if isinstance(each, HoldsReleased)
+    ]
+    assert (HoldsTaken((wanted,)) in alone, HoldsTaken((wanted, other)) in beside) == (True, True)
+
+
+def _told(earlier: Hold, *wanted: Hold) -> list[object]:
+    """The events of taking these in one step in place of an owner's earlier hold."""
+    ledger, told = Ledger(), list[object]()
+    ledger.take(earlier.owner, [earlier])
+    ledger.bus.subscribe(HoldsTaken, told.append)
+    ledger.bus.subscribe(HoldsReleased, told.append)
+    ledger.take_each(wanted)
+    return told
+
+
+def test_a_whole_device_in_place_of_admin_access_ends_that_access_also_beside_other_devices() -> None:
+    earlier = hold("gpu-0", admin=True)
+    assert HoldsReleased((earlier,)) in _told(earlier, hold("gpu-0"), hold("gpu-1", "uid-2"))
