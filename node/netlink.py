@@ -266,6 +266,7 @@ def attribute_list(payload: bytes, start: int, asked: str = "a message") -> list
         if length < head or start + length > end:
             raise NetlinkError(asked, f"an attribute of {length} bytes at offset {start} of {end}", errno.EBADMSG)
         found.append((kind & _TYPE_BITS, payload[start + head : start + length]))
+        # ``_padded`` without its call.
         start += (length + 3) & ~3
     return found
 
