@@ -44,6 +44,8 @@ atexit.register(gc.freeze)
 
 ROOM = 1 << 30
 """Bytes that must be free in memory for the directories of tests; containers often have 64 MiB there."""
+RULE_PATIENCE = 540.0
+"""Seconds for a rule of conformance: less than pytest gives a test (600), so that the verdict names the rule."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -114,7 +116,7 @@ def shared_by_all_tests() -> Iterator[None]:
         patch.setattr(network, "boxed_starter", forked.start_boxed)
         for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (waits, "REGISTRATION_TIMEOUT")):
             patch.setattr(module, name, 120.0)
-        patch.setattr(rule, "LONGEST", 1800.0)
+        patch.setattr(rule, "LONGEST", RULE_PATIENCE)
         for name in ("PATIENCE", "WHAT_IF"):
             patch.setattr(progress, name, 120.0)
         patch.setattr(source, "load", recordings.load)
