@@ -168,12 +168,17 @@ def test_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
     assert len(BytecodeFile(None)) == 0
 
 
+def printed(prefix: Path, *words: str, **environment: str) -> str:
+    """What an interpreter prints that keeps all its bytecode below ``prefix``, whatever the checkout has."""
+    known = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**known, "PYTHONPYCACHEPREFIX": str(prefix), **environment}
+    command = (sys.executable, *words)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+
 def loaded(prefix: Path, **environment: str) -> set[str]:
     """What a process loads from the file below ``prefix``, where its bytecode is."""
-    known = {name: text for name, text in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    command = (sys.executable, "-c", LOADED)
-    environment = {**known, "PYTHONPYCACHEPREFIX": str(prefix), **environment}
-    return set(subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split())
+    return set(printed(prefix, "-c", LOADED, **environment).split())
 
 
 def test_a_settled_agent_writes_the_file_once_and_the_next_start_uses_it(tmp_path: Path) -> None:
@@ -193,8 +198,8 @@ def test_no_file_is_written_where_python_writes_no_bytecode(tmp_path: Path) -> N
     assert not list(tmp_path.rglob("*.bytecode"))
 
 
-def test_an_installation_makes_the_file_of_everything_an_agent_loads() -> None:
-    subprocess.run([sys.executable, "-m", "ostler.cli.bytecode"], check=True)
+def test_an_installation_makes_the_file_of_everything_an_agent_loads(tmp_path: Path) -> None:
+    printed(tmp_path, "-m", "ostler.cli.bytecode")
+    assert len(list(tmp_path.rglob("*.bytecode"))) == 1
     lines = LOADED.replace("import json.scanner", "import ostler.cli.run, json.scanner").replace("settle()\n", "")
-    found = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, check=True).stdout.split()
-    assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(found)
+    assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(printed(tmp_path, "-c", lines).split())
