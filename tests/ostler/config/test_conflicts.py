@@ -1,4 +1,4 @@
-"""A rule is called unreachable only when no device can reach it."""
+"""What is called unreachable: only rules that no device can reach, and every rule that stands there twice."""
 
 from __future__ import annotations
 
@@ -96,33 +96,43 @@ def placed(selectors: list[Selector]) -> list[PlacedRule]:
     ]
 
 
-@settings(deadline=None, max_examples=300)  # machines that run tests are busy
-@given(st.lists(SELECTORS, max_size=4), st.lists(DEVICES, max_size=8))
-def test_an_unreachable_rule_gets_no_device(selectors: list[Selector], devices: list[Device]) -> None:
-    """Selectors take longer to make than to judge by several rules."""
+def an_unreachable_rule_gets_no_device(selectors: list[Selector], devices: list[Device]) -> None:
     rules = placed(selectors)
     problems: list[ConfigError] = []
     check_together(rules, problems)
     for problem in problems:
         dead = next(one.rule for one in rules if one.origin.line == problem.origin.line)
         assert all(rule_for(device, [one.rule for one in rules]) is not dead for device in devices)
+
+
+def a_matched_device_is_of_a_sort_that_its_selector_can_match(selectors: list[Selector], devices: list[Device]) -> None:
     for selector in selectors:
-        a_matched_device_is_of_a_sort_that_the_selector_can_match(selector, devices)
-        if sorts(selector):
-            the_same_rule_again_is_unreachable(selector)
+        for device in filter(selector.matches, devices):
+            flag = bool(device.attribute("migEnabled"))
+            if device.kind is DeviceKind.MIG:
+                flag = not device.text("profile").startswith("1c.")
+            assert (device.kind, flag) in sorts(selector)
 
 
-def a_matched_device_is_of_a_sort_that_the_selector_can_match(selector: Selector, devices: list[Device]) -> None:
-    for device in filter(selector.matches, devices):
-        flag = bool(device.attribute("migEnabled"))
-        if device.kind is DeviceKind.MIG:
-            flag = not device.text("profile").startswith("1c.")
-        assert (device.kind, flag) in sorts(selector)
+def the_same_rule_again_is_unreachable(selectors: list[Selector], devices: list[Device]) -> None:
+    for selector in filter(sorts, selectors):
+        problems: list[ConfigError] = []
+        check_together(placed([selector, selector]), problems)
+        assert [problem.problem for problem in problems] == [
+            "never gets a device: resources[0] (line 1) takes them all first"
+        ]
 
 
-def the_same_rule_again_is_unreachable(selector: Selector) -> None:
-    problems: list[ConfigError] = []
-    check_together(placed([selector, selector]), problems)
-    assert [problem.problem for problem in problems] == [
-        "never gets a device: resources[0] (line 1) takes them all first"
-    ]
+PROPERTIES = (
+    an_unreachable_rule_gets_no_device,
+    a_matched_device_is_of_a_sort_that_its_selector_can_match,
+    the_same_rule_again_is_unreachable,
+)
+"""What holds for all selectors and devices: to make them takes longer than to judge them by every property."""
+
+
+@settings(deadline=None, max_examples=300)  # machines that run tests are busy
+@given(st.lists(SELECTORS, max_size=4), st.lists(DEVICES, max_size=8))
+def test_every_property_holds_for_all_selectors(selectors: list[Selector], devices: list[Device]) -> None:
+    for holds in PROPERTIES:
+        holds(selectors, devices)
