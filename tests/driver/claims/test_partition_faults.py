@@ -12,6 +12,7 @@ from driver.claims.model import ClaimError, ClaimReference, PartitionNotMade, Pa
 from node.partitions import PartitionError, partition_name
 from tests.making.claim_partitions import BESIDE, GPU, PART, SMALL, Parts
 from tests.making.claim_service import reference
+from tests.making.faults import reported
 from tests.making.partitions import parted
 from tests.waiting import eventually
 
@@ -154,10 +155,8 @@ async def test_a_bug_in_a_call_into_the_driver_that_nobody_waits_for_is_logged(
     with pytest.raises(PartitionPending, match="the driver does not answer within"):
         await service.prepare(reference(1))
     gate.set()
-    await eventually(lambda: any(record.name == "ostler.tasks" for record in caplog.records))
-    fault = next(vars(record) for record in caplog.records if record.name == "ostler.tasks")
-    assert fault["task"] == "a call into the driver that nobody waits for"
-    assert fault["error"] == "TypeError: a bug"
+    await eventually(lambda: reported(caplog))
+    assert reported(caplog) == [("a call into the driver that nobody waits for", "TypeError: a bug")]
 
 
 async def test_a_sweep_that_hangs_keeps_no_claim_from_being_prepared(parts: Parts) -> None:

@@ -13,6 +13,7 @@ from driver.interfaces.observers import InterfacePlace
 from node.interfaces.model import InterfaceError
 from node.values import replace
 from tests.making.claim_service import reference
+from tests.making.faults import reported
 from tests.making.moved_interfaces import NIC1, InterfaceNode
 from tests.waiting import eventually
 
@@ -171,8 +172,7 @@ async def test_a_bug_in_a_move_that_is_tried_again_is_logged_and_the_move_stays_
     place.mover.faults.clear()
     before, place.mover.before = place.mover.before, break_down
     await place.interfaces.retry()
-    faults = [vars(record) for record in caplog.records if record.name == "ostler.tasks"]
-    assert [(each["task"], each["error"]) for each in faults] == [("interfaces of claim uid-1", "TypeError: a bug")]
+    assert reported(caplog) == [("interfaces of claim uid-1", "TypeError: a bug")]
     place.mover.before = before
     await place.interfaces.retry()
     assert place.guard().exists()

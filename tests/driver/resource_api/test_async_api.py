@@ -21,6 +21,7 @@ from sandbox.apiserver.server import ApiServer
 from tests.driver.resource_api.test_api import Upgrading
 from tests.kube.server import Answer, refused
 from tests.kube.server import ApiServer as Scripted
+from tests.making.faults import reported
 from tests.making.resource_api import claim_named, client_of
 from tests.waiting import eventually
 
@@ -199,11 +200,9 @@ async def test_a_bug_in_a_call_that_nobody_waits_for_is_logged(caplog: pytest.Lo
         with pytest.raises(Unavailable):
             await api.call(ask)
         gate.set()
-        await eventually(lambda: bool(caplog.records))
+        await eventually(lambda: reported(caplog))
         api.close()
-    fault = vars(caplog.records[0])
-    assert fault["task"] == "a question to the API server that nobody waits for"
-    assert fault["error"] == "TypeError: a bug"
+    assert reported(caplog) == [("a question to the API server that nobody waits for", "TypeError: a bug")]
 
 
 async def test_claims_do_not_wait_for_each_other(words: Scripted) -> None:

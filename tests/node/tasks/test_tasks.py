@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from node.tasks import LastingTasks, report_fault
-
-
-def reported(caplog: pytest.LogCaptureFixture) -> list[tuple[Any, Any]]:
-    """Task and error of each line about a fault, which has a traceback."""
-    lines = [record for record in caplog.records if record.message == "a background task failed unexpectedly"]
-    assert all(record.exc_info for record in lines)
-    return [(vars(record)["task"], vars(record)["error"]) for record in lines]
+from tests.making.faults import reported
 
 
 async def fail(error: Exception) -> None:
@@ -29,6 +22,7 @@ async def test_a_fault_of_a_task_whose_caller_went_away_is_logged(caplog: pytest
     caller.cancel()
     await tasks.wait()
     assert reported(caplog) == [("claim a", "ValueError: no such thing")]
+    assert caplog.messages == ["a background task failed unexpectedly"]
 
 
 async def test_an_expected_error_is_left_to_the_caller(caplog: pytest.LogCaptureFixture) -> None:
