@@ -22,11 +22,12 @@ import pytest
 
 from node.inventory.recordings import source
 from ostler.cli import progress
-from sandbox import network, process, waits
+from sandbox import network, process
 from sandbox.conformance import rule
 from tests.making import forked_workers, recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
+from tests.making.patience import PATIENCE, SANDBOX_LIMITS
 
 # jsonschema would compile the grammars of IRIs, for a second of every worker. No schema that a test judges by has them.
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
@@ -106,19 +107,18 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def shared_by_all_tests() -> Iterator[None]:
     """What the tests of a run share; one fixture, since every test asks for every one that is used automatically.
 
-    Nodes in boxes fork their agents (``tests.making.forked_ostler``). These agents get time: on a machine that others
-    use, too, they may be slow at whatever they do. Rules of conformance get it, too, which are judged eight at
-    a time, and so does the allocator, so that no answer says that it gave up. Recorded nodes are read once
-    (``tests.making.recordings``).
+    Nodes in boxes fork their agents (``tests.making.forked_ostler``), which get time (``tests.making.patience``).
+    Rules of conformance get it, too, which are judged eight at a time, and so does the allocator, so that no answer
+    says that it gave up. Recorded nodes are read once (``tests.making.recordings``).
     """
     with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "start_ostler", forked.start)
         patch.setattr(network, "boxed_starter", forked.start_boxed)
-        for module, name in ((process, "START_TIMEOUT"), (process, "ANSWER_TIMEOUT"), (waits, "REGISTRATION_TIMEOUT")):
-            patch.setattr(module, name, 120.0)
+        for limit in SANDBOX_LIMITS:
+            patch.setattr(limit, PATIENCE)
         patch.setattr(rule, "LONGEST", RULE_PATIENCE)
         for name in ("PATIENCE", "WHAT_IF"):
-            patch.setattr(progress, name, 120.0)
+            patch.setattr(progress, name, PATIENCE)
         patch.setattr(source, "load", recordings.load)
         yield
 

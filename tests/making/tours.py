@@ -21,6 +21,7 @@ from typing import IO, Any
 from unittest.mock import patch
 
 from ostler.cli.main import main
+from tests.making.patience import PATIENCE, SANDBOX_LIMITS
 
 
 def made_once(file: Path, make: Callable[[], str]) -> str:
@@ -71,14 +72,14 @@ def _given(typed: str | Path) -> Iterator[IO[str]]:
         yield pipe
 
 
-_PATIENT = """
+_PATIENT = f"""
 import sys
+import sandbox.process, sandbox.waits
 from ostler.cli.main import main
-from sandbox import process, waits
-process.START_TIMEOUT = process.ANSWER_TIMEOUT = waits.REGISTRATION_TIMEOUT = 120.0
+{" = ".join(SANDBOX_LIMITS)} = {PATIENCE}
 sys.exit(main())
 """
-"""``python -m ostler`` with the patience that sandboxes of this process have: see ``tests.conftest.patient_boxes``."""
+"""``python -m ostler`` with the patience that sandboxes of this process have."""
 
 EXECUTED = "l4-2"
 """The node whose tour is that of a new process: its imports, and the commands that it runs."""
