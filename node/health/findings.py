@@ -169,10 +169,7 @@ class Findings:
         """Let time pass; returns the tracks that ended, by device (none for an override that ended)."""
         ended: dict[str, list[Track]] = {}
         pace = self.policy.pace
-        for name, track in self.all_tracks():
-            if track.active and track.pass_to(now, pace):
-                ended.setdefault(name, []).append(track)
-        for name, track in self._scans.items():
+        for name, track in (*self.all_tracks(), *self._scans.items()):
             if track.active and track.pass_to(now, pace):
                 ended.setdefault(name, []).append(track)
         for name in [
@@ -185,8 +182,7 @@ class Findings:
     def next_end(self) -> float | None:
         """When the next finding ends; None if time alone ends nothing."""
         pace = self.policy.pace
-        ends = [track.over_at(pace) for _, track in self.all_tracks()]
-        ends += [track.over_at(pace) for track in self._scans.values()]
+        ends = [track.over_at(pace) for _, track in (*self.all_tracks(), *self._scans.items())]
         ends += [override.until for override in self.overrides.values()]
         return min((end for end in ends if end is not None), default=None)
 
@@ -208,7 +204,7 @@ class Findings:
 
     def shift(self, seconds: float) -> None:
         """Move all times: the clock jumped by that many seconds. What is past is as long ago as before."""
-        for track in (*(track for _, track in self.all_tracks()), *self._scans.values()):
+        for _, track in (*self.all_tracks(), *self._scans.items()):
             track.shift(seconds)
         self.overrides = {name: override.shifted(seconds) for name, override in self.overrides.items()}
         self._known = {name: known + seconds for name, known in self._known.items()}
