@@ -306,21 +306,17 @@ class MpsDaemon:
     async def stop(self) -> str:
         """End the process and remove its folders; its clients lose their server. What stays for now, in words."""
         if self.is_running:
-            try:
+            with contextlib.suppress(MpsError):
                 await self.ask("quit")
-                has_ended = await self._ends()
-            except MpsError:
-                has_ended = False
-            if not has_ended:
-                await self.kill()
-        self.process = self._child = None
+                await self._ends()
+        await self.kill()
         try:
             return await asyncio.to_thread(self.storage.remove, self.resource.name)
         except OSError as error:
             return f"{error.filename or self._pipe.parent} cannot be removed: {error.strerror or error}"
 
     async def kill(self) -> None:
-        """End the process by signals; its folders stay for a person who looks for the reason."""
+        """End the process by signals if it still runs; its folders stay for a person who looks for the reason."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.process is None or not self.is_running:
                 break
