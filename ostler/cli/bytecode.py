@@ -6,8 +6,9 @@ made as they are: by an agent that has settled, if it may write there, or by the
 (``python -m ostler.cli.bytecode``). Without it modules are loaded as usual.
 
 Invariants: Bytecode is used for the source file it was made from, and only while that file has the size and the time
-it was made at, as with a ``.pyc``; bytecode that Python would not compare (as in images) is not compared either. Which
-file a module's name means is found as usual: for the first name by Python's own finder, below a package in its folder.
+it was made at, as with a ``.pyc``; only in an image, whose files never change, is nothing compared. Which file a
+module's name means is found as usual: for the first name by Python's own finder, below a package in its folder. A
+module whose code cannot be read is loaded as usual, and a settled agent writes its code anew.
 Limit: a package or a compiled module that somebody puts beside a source file of the same name later is not seen until
 the source file changes.
 """
@@ -15,6 +16,7 @@ the source file changes.
 from __future__ import annotations
 
 # Nothing here may import a module that is not built into the interpreter: it would be loaded without the file.
+import _thread
 import marshal
 import os
 import sys
@@ -27,11 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import CodeType, ModuleType
 
-_SCHEMA = b"ostler bytecode 2\n"
+_SCHEMA = b"ostler bytecode 3\n"
 _HEADER = 16
 """Bytes of a ``.pyc`` before its code: Python's number, flags, and the source's time and size (PEP 552)."""
-_COMPARED, _UNCHECKED = 0, 1
-"""Flags of a ``.pyc`` that is compared with its source, and of one that is not."""
+_COMPARED = 0
+"""Flags of a ``.pyc`` that Python compares with its source by time and size, not by a hash or not at all."""
+_DAMAGED = (OSError, ValueError, EOFError, TypeError, LookupError, AttributeError, SystemError)
+"""What reading damaged bytecode raises."""
+_GONE = (-1, -1)
+"""Time and size of a source file that is missing; no entry has them."""
 
 _OWN = ("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos")
 """Packages of which an agent may load any module later."""
@@ -39,25 +45,28 @@ _LOADED_LATER = ("grpc.aio", "pynvml", "tokenize", "traceback", "urllib3", "yaml
 """Modules of others that an agent loads in functions."""
 
 Stamp = tuple[int, int] | None
-"""A source file's time in seconds and its size, modulo 2**32; None: not compared."""
+"""A source file's time in seconds and its size, modulo 2**32; None, in images alone: not compared."""
 Entry = tuple[int, int, str, Stamp]
 """Where the code of a source file is (offset and length), the name of its ``.pyc``, and the source it was made from."""
-
-
 Piece = tuple[str, Stamp, bytes]
-"""One source file's bytecode: the name of its ``.pyc``, the source it was made from, and the code."""
+"""One source file's bytecode: the name of its ``.pyc``, the source it was made from, and the code.
+
+The code is empty if the ``.pyc`` cannot be copied: Python reads that, and no later agent tries to copy it again.
+"""
 
 
 class BytecodeFile:
     """An open file of bytecode; empty if there is none, or if another Python or version made it."""
 
     def __init__(self, path: str | None) -> None:
+        self._lock = _thread.allocate_lock()
+        """Held to read and to close: a closed descriptor's number may by then belong to another file."""
         self._descriptor = -1
-        self._entries: Mapping[str, Entry] = {}
+        self._entries: dict[str, Entry] = {}
         if path is not None:
             try:
                 self._open(path)
-            except (OSError, ValueError, EOFError, TypeError):
+            except _DAMAGED:
                 self.close()
 
     def _open(self, path: str) -> None:
@@ -67,9 +76,12 @@ class BytecodeFile:
         if known[: len(start)] != start:
             raise ValueError
         size, index = (int.from_bytes(known[at : at + 8], "little") for at in (len(start), len(start) + 8))
-        if os.fstat(self._descriptor).st_size != size:
+        if os.fstat(self._descriptor).st_size != size or index > size:
             raise ValueError
-        self._entries = marshal.loads(os.pread(self._descriptor, size - index, index))  # noqa: S302  # as with a .pyc
+        entries = marshal.loads(os.pread(self._descriptor, size - index, index))  # noqa: S302  # as with a .pyc
+        if not isinstance(entries, dict) or {*map(len, entries.values())} - {4}:
+            raise TypeError
+        self._entries = entries
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -83,27 +95,37 @@ class BytecodeFile:
         return source in self._entries
 
     def code(self, source: str) -> CodeType | None:
-        """The code of a source file; None if the file does not have it."""
+        """The code of a source file; None if the file does not have it, is damaged there, or is closed meanwhile."""
         entry = self._entries.get(source)
-        if entry is None:
+        if entry is None or not entry[1]:
             return None
-        found: CodeType = marshal.loads(os.pread(self._descriptor, entry[1], entry[0]))  # noqa: S302  # as with a .pyc
-        # Python's own loader puts the right name into code that was compiled under another one.
-        return found if found.co_filename == source else None
+        try:
+            code: CodeType = marshal.loads(self._read(entry))  # noqa: S302  # as with a .pyc
+            if code.co_filename == source:
+                return code
+        except _DAMAGED:
+            pass
+        self._entries.pop(source, None)
+        return None
+
+    def _read(self, entry: Entry) -> bytes:
+        with self._lock:
+            return os.pread(self._descriptor, entry[1], entry[0])
 
     def pieces(self) -> Iterator[tuple[str, Piece]]:
         """The source file and the bytecode of every entry that is still right."""
-        for source in self._entries:
+        for source in list(self._entries):
             entry = self.entry(source)
             if entry is not None:
-                yield source, (entry[2], entry[3], os.pread(self._descriptor, entry[1], entry[0]))
+                yield source, (entry[2], entry[3], self._read(entry))
 
     def close(self) -> None:
-        """Forget the entries."""
-        self._entries = {}
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        """Forget the entries; a thread that is loading a module from the file then loads it as usual."""
+        with self._lock:
+            self._entries = {}
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
 
 
 class BytecodeLoader(SourceFileLoader):
@@ -166,21 +188,31 @@ def use_bytecode() -> None:
 
 def settle() -> None:
     """Stop using the file; where modules were loaded that it does not have, write it anew if Python would."""
-    from contextlib import suppress
+    import logging
 
     from node.files import WriteFailed
 
-    for finder in [finder for finder in sys.meta_path if isinstance(finder, BytecodeFinder)]:
-        sys.meta_path.remove(finder)
-        path = path_of_file()
-        if path is not None and not sys.dont_write_bytecode and os.access(path.rpartition("/")[0], os.W_OK):
-            missing = {source: cached for source, cached in _loaded().items() if finder.file.entry(source) is None}
-            found = dict(compiled(missing))
-            if found:
-                with suppress(WriteFailed):
-                    # A disk that is full: the next start is slower, and nothing else.
-                    write_bytecode(path, dict(finder.file.pieces()) | found)
-        finder.file.close()
+    finders = [finder for finder in sys.meta_path if isinstance(finder, BytecodeFinder)]
+    # A new list: another thread may be going through the old one.
+    sys.meta_path = [finder for finder in sys.meta_path if not isinstance(finder, BytecodeFinder)]
+    for finder in finders:
+        try:
+            _add_missing(finder.file)
+        except (*_DAMAGED, ImportError, SyntaxError, WriteFailed) as error:
+            # A full disk, no free descriptor, pip at work: the next start is slower, and only the log says why.
+            logging.getLogger("ostler.agent").info("the file of bytecode is not written: %s", error)
+        finally:
+            finder.file.close()
+
+
+def _add_missing(file: BytecodeFile) -> None:
+    path = path_of_file()
+    if path is None or sys.dont_write_bytecode or not os.access(path.rpartition("/")[0], os.W_OK):
+        return
+    missing = {source: cached for source, cached in _loaded().items() if file.entry(source) is None}
+    found = dict(compiled(missing)) if missing else {}
+    if found:
+        write_bytecode(path, dict(file.pieces()) | found)
 
 
 def path_of_file() -> str | None:
@@ -197,7 +229,7 @@ def stamp_of(source: str) -> Stamp:
     try:
         status = os.stat(source)  # noqa: PTH116  # pathlib is not loaded yet
     except OSError:
-        return -1, -1
+        return _GONE
     return int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF
 
 
@@ -227,33 +259,45 @@ def _loaded() -> dict[str, str]:
 
 
 def compiled(sources: Mapping[str, str]) -> Iterator[tuple[str, Piece]]:
-    """The bytecode of those source files whose ``.pyc`` Python itself would use."""
+    """The bytecode of those source files whose ``.pyc`` Python itself would use; a damaged one is skipped."""
+    for source, cached in sources.items():
+        stamp = stamp_of(source)
+        try:
+            code = _copied(source, cached, stamp)
+        except _DAMAGED:
+            continue
+        if code is not None and stamp != _GONE:
+            yield source, (cached, stamp, code)
+
+
+def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
+    """The code of a ``.pyc``, empty if it cannot be copied; None if Python would make the ``.pyc`` anew."""
+    with open(cached, "rb") as file:  # noqa: PTH123  # as above
+        content = file.read()
     # Loaded by then, or by a command that takes no part in the start.
     from importlib.util import MAGIC_NUMBER
 
+    flags, time, size = (int.from_bytes(content[at : at + 4], "little") for at in (4, 8, 12))
+    if content[:4] != MAGIC_NUMBER or (flags == _COMPARED and (time, size) != stamp):
+        return None
+    if flags != _COMPARED:
+        # By time and size alone nobody would notice that its source is another.
+        return b""
     from ostler.cli.docstrings import without_docstrings
 
-    for source, cached in sources.items():
-        try:
-            with open(cached, "rb") as file:  # noqa: PTH123  # as above
-                content = file.read()
-        except OSError:
-            continue
-        flags = int.from_bytes(content[4:8], "little")
-        stamp = int.from_bytes(content[8:12], "little"), int.from_bytes(content[12:16], "little")
-        right = flags == _UNCHECKED or (flags == _COMPARED and stamp == stamp_of(source))
-        if content[:4] == MAGIC_NUMBER and right:
-            code = without_docstrings(marshal.loads(content[_HEADER:]))  # noqa: S302  # as Python loads it
-            yield source, (cached, stamp if flags == _COMPARED else None, marshal.dumps(code))
+    code: CodeType = marshal.loads(content[_HEADER:])  # noqa: S302  # as Python loads it
+    # Python's own loader puts the right name into code that was compiled under another one.
+    return marshal.dumps(without_docstrings(code)) if code.co_filename == source else b""
 
 
 def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:
-    """The bytecode of source files that will lie at their places without ``folder``, and not change there.
+    """The bytecode of source files that will lie at their places without ``folder`` (or ``/``), and not change there.
 
     Compiled anew: the ``.pyc`` files of an image are made before the place is known, and lie elsewhere for some.
     """
     from ostler.cli.docstrings import without_docstrings
 
+    folder = folder.rstrip("/")
     for source, cached in sources.items():
         place = source.removeprefix(folder)
         with open(source, "rb") as file:  # noqa: PTH123  # as above
@@ -290,11 +334,10 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write the file from which agents of this installation load modules.")
     parser.add_argument(
         "--staged",
-        default="",
         metavar="FOLDER",
         help="for an image: modules below this folder will lie at its place, and none will ever change",
     )
-    staged: str = parser.parse_args(words).staged
+    staged: str | None = parser.parse_args(words).staged
     for name in ("ostler.cli.run", *_LOADED_LATER):
         import_module(name)
     root = Path(ostler.__path__[0]).parent
@@ -305,7 +348,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if path is None:
         parser.error("this Python keeps no bytecode")
     try:
-        write_bytecode(path, dict(staged_code(sources, staged) if staged else compiled(sources)))
+        write_bytecode(path, dict(compiled(sources) if staged is None else staged_code(sources, staged)))
     except WriteFailed as error:
         sys.stderr.write(f"ostler: {error}\n")
         return 1

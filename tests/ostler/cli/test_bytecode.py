@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import compileall
 import importlib.util
+import marshal
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -18,6 +20,7 @@ from ostler.cli.bytecode import (
     BytecodeFinder,
     BytecodeLoader,
     compiled,
+    settle,
     staged_code,
     write_bytecode,
 )
@@ -102,10 +105,34 @@ def test_a_source_file_that_went_away_is_not_found(folder: Path) -> None:
     assert load(finder, "alpha.one", folder) is None
 
 
-def test_bytecode_that_python_does_not_compare_is_not_compared(folder: Path) -> None:
-    finder = written(folder, PycInvalidationMode.UNCHECKED_HASH)
-    os.utime(folder / "one.py", (1e9, 1e9))
-    assert load(finder, "alpha.one", folder) is not None
+@pytest.mark.parametrize("mode", [PycInvalidationMode.UNCHECKED_HASH, PycInvalidationMode.CHECKED_HASH])
+def test_bytecode_that_python_does_not_compare_by_time_is_not_in_the_file(
+    folder: Path, mode: PycInvalidationMode
+) -> None:
+    finder = written(folder, mode)
+    one = folder / "one.py"
+    before = one.stat()
+    one.write_text("NAME = 'two'\n")
+    os.utime(one, ns=(before.st_atime_ns, before.st_mtime_ns))
+    found = load(finder, "alpha.one", folder)
+    assert found is not None
+    assert found["NAME"] == "two"
+    assert finder.file.entry(str(one)) is not None, "a settled agent would read its .pyc after every start"
+
+
+def test_bytecode_of_a_source_file_that_is_missing_is_not_in_the_file(folder: Path) -> None:
+    compileall.compile_dir(folder, quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    known = sources(folder)
+    (folder / "one.py").unlink()
+    assert str(folder / "one.py") not in dict(compiled(known))
+
+
+def test_a_pyc_that_is_damaged_is_skipped(folder: Path) -> None:
+    compileall.compile_dir(folder, quiet=1)
+    known = sources(folder)
+    os.truncate(known[str(folder / "one.py")], 40)
+    Path(known[str(folder / "two.py")]).unlink()
+    assert set(dict(compiled(known))) == {str(folder / "__init__.py"), str(folder / "inner/__init__.py")}
 
 
 def test_an_image_gets_the_bytecode_of_what_lies_elsewhere_while_it_is_built(folder: Path, tmp_path: Path) -> None:
@@ -118,6 +145,10 @@ def test_an_image_gets_the_bytecode_of_what_lies_elsewhere_while_it_is_built(fol
     assert code is not None
     assert code.co_filename == place
     assert len(file) == 4
+
+
+def test_an_image_gets_the_bytecode_of_its_own_root(folder: Path) -> None:
+    assert set(dict(staged_code(sources(folder), "/"))) == set(sources(folder))
 
 
 def test_a_module_of_an_earlier_folder_hides_one_in_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,6 +172,22 @@ def test_code_compiled_under_another_name_is_left_to_python(folder: Path) -> Non
     assert found is not None
     assert found["NAME"] == "one"
     assert Path(importlib.util.cache_from_source(str(folder / "one.py"))).exists(), "Python's loader did it"
+    assert {code for _, (_, _, code) in finder.file.pieces()} == {b""}, "it would never be used"
+
+
+def with_index(content: bytes, index: list[str] | dict[str, int] | dict[str, tuple[int, int]]) -> bytes:
+    """The file with something else in place of its index."""
+    sizes = content.index(sys.version.encode()) + len(sys.version.encode()) + 1
+    begin = int.from_bytes(content[sizes + 8 : sizes + 16], "little")
+    other = marshal.dumps(index)
+    size = (begin + len(other)).to_bytes(8, "little")
+    return content[:sizes] + size + content[sizes + 8 : begin] + other
+
+
+def with_index_nowhere(content: bytes) -> bytes:
+    """The file with an index that begins after its end."""
+    at = content.index(sys.version.encode()) + len(sys.version.encode()) + 9
+    return content[:at] + b"\xff" * 8 + content[at + 8 :]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +197,11 @@ def test_code_compiled_under_another_name_is_left_to_python(folder: Path) -> Non
         lambda content: content[:-1],
         lambda content: content + b"\0",
         lambda content: content.replace(sys.version.encode(), b"2" * len(sys.version)),
-        lambda content: content.replace(b"bytecode 2", b"bytecode 0"),
+        lambda content: content.replace(b"ostler bytecode ", b"ostler bytecode 0"),
+        lambda content: with_index(content, ["no", "mapping"]),
+        lambda content: with_index(content, {"/alpha.py": (1, 2)}),
+        lambda content: with_index(content, {"/alpha.py": 1}),
+        with_index_nowhere,
     ],
 )
 def test_a_file_that_is_not_whole_or_of_another_python_is_not_used(
@@ -161,6 +212,59 @@ def test_a_file_that_is_not_whole_or_of_another_python_is_not_used(
     assert len(BytecodeFile(str(path))) == 4
     path.write_bytes(damage(path.read_bytes()))
     assert len(BytecodeFile(str(path))) == 0
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [b"\0" * 50, marshal.dumps("text"), marshal.dumps((lambda: 1).__code__)],
+    ids=["zeros", "no code", "code of another file"],
+)
+def test_code_that_is_damaged_is_loaded_as_usual_and_made_anew(folder: Path, instead: bytes) -> None:
+    finder = written(folder)
+    one = str(folder / "one.py")
+    entry = finder.file.entry(one)
+    assert entry is not None
+    with (folder.parent / "file.bytecode").open("r+b") as file:
+        file.seek(entry[0])
+        file.write(instead[: entry[1]])
+    found = load(finder, "alpha.one", folder)
+    assert found is not None
+    assert found["NAME"] == "one"
+    assert finder.file.entry(one) is None
+    assert finder.file.entry(str(folder / "two.py")) is not None
+
+
+def test_the_file_is_not_closed_while_a_module_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finder = written(folder)
+    closing = threading.Thread(target=finder.file.close)
+    read = os.pread
+
+    def slowly(descriptor: int, size: int, offset: int) -> bytes:
+        closing.start()
+        # As long as closing takes, if it does not wait.
+        closing.join(0.1)
+        return read(descriptor, size, offset)
+
+    monkeypatch.setattr("ostler.cli.bytecode.os.pread", slowly)
+    code = finder.file.code(str(folder / "one.py"))
+    closing.join()
+    monkeypatch.undo()
+    assert code is not None
+    found = load(finder, "alpha.two", folder)
+    assert found is None, "the file is closed"
+
+
+def test_a_thread_that_looks_for_a_module_meanwhile_goes_through_all_finders(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finder = written(folder)
+    before: list[object] = [finder, *sys.meta_path]
+    monkeypatch.setattr(sys, "meta_path", before)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    settle()
+    assert before[0] is finder
+    assert sys.meta_path == before[1:]
+    assert len(finder.file) == 0
 
 
 def test_a_file_that_is_not_there_is_empty(tmp_path: Path) -> None:
@@ -176,9 +280,13 @@ def printed(prefix: Path, *words: str, **environment: str) -> str:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
 
 
-def loaded(prefix: Path, **environment: str) -> set[str]:
-    """What a process loads from the file below ``prefix``, where its bytecode is."""
-    return set(printed(prefix, "-c", LOADED, **environment).split())
+def loaded(prefix: Path, before: str = "", after: str = "", **environment: str) -> set[str]:
+    """What a process loads from the file below ``prefix``, where its bytecode is, and what it prints else.
+
+    ``before`` and ``after`` are what it does before and after it settles.
+    """
+    done = LOADED.replace("settle()\n", f"{before}\nsettle()\n{after}\n")
+    return set(printed(prefix, "-c", done, **environment).split())
 
 
 def test_a_settled_agent_writes_the_file_once_and_the_next_start_uses_it(tmp_path: Path) -> None:
@@ -188,6 +296,33 @@ def test_a_settled_agent_writes_the_file_once_and_the_next_start_uses_it(tmp_pat
     assert file.stat().st_mode & 0o777 == 0o644
     assert {"json", "json.scanner", "logging", "node", "node.files", "node.opening"} <= loaded(tmp_path)
     assert file.stat().st_ino == first.st_ino, "nothing was missing"
+
+
+def test_an_agent_that_has_nothing_to_write_loads_nothing_for_it(tmp_path: Path) -> None:
+    after = "print('ostler.cli.docstrings' in sys.modules)"
+    assert "True" in loaded(tmp_path, after=after)
+    assert "False" in loaded(tmp_path, after=after)
+
+
+def test_an_agent_without_a_free_descriptor_settles(tmp_path: Path) -> None:
+    before = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (0, 0))"
+    assert loaded(tmp_path, before, "print('settled')") == {"settled"}
+    assert not list(tmp_path.rglob("*.bytecode"))
+
+
+def test_an_agent_that_cannot_write_the_file_says_why_and_settles(tmp_path: Path) -> None:
+    before = """
+import os
+from ostler.cli.bytecode import path_of_file
+os.makedirs(path_of_file())
+logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+"""
+    assert {"bytecode", "written:", "settled"} <= loaded(tmp_path, before, "print('settled')")
+
+
+def test_an_agent_whose_installation_goes_away_settles(tmp_path: Path) -> None:
+    before = "sys.modules['ostler.cli.docstrings'] = None"
+    assert loaded(tmp_path, before, "print('settled')") == {"settled"}
 
 
 def test_no_file_is_written_where_python_writes_no_bytecode(tmp_path: Path) -> None:
