@@ -1,6 +1,7 @@
 """Bytecode without docstrings: an agent never shows one, and those of all its modules take 1.5 MB of its memory.
 
-Everything else stays: asserts, names, and the lines of tracebacks. As with ``python -OO``, ``__doc__`` is None.
+Everything else stays: asserts, names, the lines of tracebacks, and a text that the module itself assigns to ``__doc__``
+or reads there. As with ``python -OO``, ``__doc__`` is None.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ _FUNCTION = 0x1
 """CO_OPTIMIZED: neither a class nor a module."""
 _LOADS = {opmap[name] for name in ("LOAD_CONST", "RETURN_CONST") if name in opmap}
 """Instructions that use a constant by its number."""
+_OF_CLASSES = {"__module__", "__qualname__", "__firstlineno__", "__type_params__"}
+"""Names that Python itself stores in a class before its docstring."""
 _IS_KNOWN = sys.version_info < (3, 14)
 """Whether this Python's functions have their docstring, or None, as the first constant. Newer ones keep docstrings."""
 
@@ -34,10 +37,26 @@ def _docstring(code: CodeType) -> int | None:
     if code.co_flags & _FUNCTION:
         number = 0 if _is_documented(code) else None
         return None if number in used else number
+    stored = [code.co_names[name] for operation, name in instructions if operation == opmap["STORE_NAME"]]
+    first = next((name for name in stored if name not in _OF_CLASSES), None)
+    if first != "__doc__" or stored.count(first) > 1 or _reads_docstring(code):
+        # The name is assigned, or its text is used while the module is loaded.
+        return None
     for (operation, number), (following, name) in itertools.pairwise(instructions):
         if operation in _LOADS and following == opmap["STORE_NAME"] and code.co_names[name] == "__doc__":
             return number if used.count(number) == 1 and isinstance(code.co_consts[number], str) else None
     return None
+
+
+def _reads_docstring(code: CodeType) -> bool:
+    """Whether the module or class, or a function in it, reads the name ``__doc__``."""
+    if "__doc__" in code.co_names:
+        for operation, argument in _instructions(code.co_code):
+            # The lowest bit of a global's number says how it is called.
+            number = {opmap["LOAD_NAME"]: argument, opmap["LOAD_GLOBAL"]: argument >> 1}.get(operation)
+            if number is not None and code.co_names[number] == "__doc__":
+                return True
+    return any(_reads_docstring(each) for each in code.co_consts if isinstance(each, CodeType))
 
 
 def _is_documented(code: CodeType) -> bool:

@@ -78,6 +78,35 @@ def test_a_docstring_whose_text_is_used_otherwise_stays(names: dict[str, Any]) -
     assert names["UsesIt"].field == "A field's value."
 
 
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import sys\n__doc__ = 'assigned'", "assigned"),
+        ("'Of the module.'\n__doc__ = 'assigned'", "assigned"),
+        ("'Of the module.'\n__doc__ += ' And more.'", "Of the module. And more."),
+        ("'Of {}.'\n__doc__ = __doc__.format('it')", "Of it."),
+        ("'Of the module.'\nfirst = __doc__.split()[0]", "Of the module."),
+        ("'Of the module.'\ndef used(): return __doc__.split()\nused()", "Of the module."),
+        (
+            "'Of the module.'\nclass Inner:\n    def used(self): return __doc__.split()\nInner().used()",
+            "Of the module.",
+        ),
+    ],
+)
+def test_a_text_that_a_module_assigns_or_reads_stays(source: str, expected: str) -> None:
+    found: dict[str, Any] = {}
+    exec(without_docstrings(compile(source, "source.py", "exec", dont_inherit=True)), found)
+    assert found["__doc__"] == expected
+
+
+@needs_known
+def test_only_the_class_that_reads_its_docstring_keeps_it() -> None:
+    source = "class A:\n    'Of A.'\n    first = __doc__.split()[0]\nclass B:\n    'Of B.'\n    __slots__ = ()"
+    found: dict[str, Any] = {}
+    exec(without_docstrings(compile(source, "source.py", "exec", dont_inherit=True)), found)
+    assert (found["A"].first, found["A"].__doc__, found["B"].__doc__) == ("Of", "Of A.", None)
+
+
 def test_lines_of_tracebacks_are_those_of_the_source(names: dict[str, Any]) -> None:
     whole: dict[str, Any] = {}
     exec(compile(SOURCE, "source.py", "exec", dont_inherit=True), whole)
