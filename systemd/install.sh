@@ -62,8 +62,15 @@ build() {
 	rm -rf "${root:?}/versions/$identity" # without its command: somebody has taken it apart
 	mv -T "$building" "$root/versions/$identity"
 	trap - EXIT
-	# The unit's agent cannot write it. It names modules by their paths, which a staged tree does not have yet.
-	[ -n "$DESTDIR" ] || "$root/versions/$identity/bin/python" -I -m ostler.cli.bytecode || warn "the agent will start more slowly"
+}
+
+write_bytecode() {
+	# The unit's agent cannot write it. It names modules by their paths, which a staged tree does not have yet. Also where
+	# this version was there already: the installation that made it may have been interrupted before this step.
+	local folder="$root/versions/$identity"
+	[ -z "$DESTDIR" ] || return 0
+	[ -z "$(find "$folder" -path '*/ostler/__pycache__/agent.*.bytecode' -print -quit)" ] || return 0
+	"$folder/bin/python" -I -m ostler.cli.bytecode || warn "the agent will start more slowly"
 }
 
 switch() {
@@ -134,6 +141,7 @@ else
 	build
 	say "made      $root/versions/$identity"
 fi
+write_bytecode
 install_files
 switch
 remove_old_versions

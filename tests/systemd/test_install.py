@@ -151,3 +151,45 @@ def test_uninstalling_nothing_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "etc/ostler").mkdir(parents=True)
     done = _run("uninstall.sh", DESTDIR=str(tmp_path))
     assert (done.returncode, done.stdout, done.stderr) == (0, f"kept      {tmp_path}/etc/ostler\n", "")
+
+
+def _main_part(folder: Path, before: str = "") -> str:
+    """What install.sh does after its checks, in a folder with its version; steps outside of the folder do nothing."""
+    text = (SOURCE / "systemd/install.sh").read_text()
+    steps, _, rest = text.partition("\ncheck_place\n")
+    steps = steps.replace('here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"', f'here="{SOURCE}/systemd"')
+    _, _, main = rest.partition("\nprevious=")
+    nothing = "\n".join(f"{name}() {{ :; }}" for name in ("build", "install_files", "tell_systemd"))
+    script = f'{steps}\n{nothing}\nroot="{folder}"; identity=1\n{before}\nprevious={main}'
+    done = subprocess.run(
+        ["bash", "-s"], input=script, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]}
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def version(tmp_path: Path) -> Path:
+    """An installed version, whose interpreter notes what it is to run and fails."""
+    folder = tmp_path / "versions/1"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "lib/python3.11/site-packages/ostler/__pycache__").mkdir(parents=True)
+    for name in ("ostler", "python"):
+        (folder / "bin" / name).write_text(f'#!/bin/sh\necho "$@" >>{folder}/{name}.calls\nexit 1\n')
+        (folder / "bin" / name).chmod(0o755)
+    return folder
+
+
+def test_a_version_whose_installation_was_interrupted_gets_the_file_of_bytecode(version: Path) -> None:
+    told = _main_part(version.parents[1])
+    assert f"there     {version}\n" in told
+    assert (version / "python.calls").read_text() == "-I -m ostler.cli.bytecode\n"
+    assert "ostler: the agent will start more slowly\n" in told
+
+
+def test_the_file_of_bytecode_is_made_once_and_not_for_another_root(version: Path) -> None:
+    _main_part(version.parents[1], "DESTDIR=/image")
+    assert not (version / "python.calls").exists()
+    (version / "lib/python3.11/site-packages/ostler/__pycache__/agent.cpython-311.bytecode").touch()
+    _main_part(version.parents[1])
+    assert not (version / "python.calls").exists()
