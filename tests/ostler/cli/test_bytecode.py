@@ -166,7 +166,8 @@ def test_a_module_of_an_earlier_folder_hides_one_in_the_file(folder: Path, monke
     assert found.origin == str(earlier / "one.py")
 
 
-def test_code_compiled_under_another_name_is_left_to_python(folder: Path) -> None:
+def test_code_compiled_under_another_name_is_left_to_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     finder = written(folder, strip=folder.parent)
     found = load(finder, "alpha.one", folder)
     assert found is not None
