@@ -11,15 +11,12 @@ of a short run, because such figures say nothing about speed.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import fcntl
 import json
-import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
 
@@ -30,6 +27,7 @@ from bench.figures import FIGURES, FLOOR, Figure, checked, results
 from bench.health.figures import PREFIX as HEALTH
 from bench.scale.figures import PREFIX as SCALE
 from bench.sharing.figures import PREFIX as SHARING
+from tests.making.cache import alone_in
 
 RESULTS = Path(__file__).parent / "results.json"
 """The committed figures."""
@@ -133,22 +131,11 @@ def write(
     ``partly``: the benchmark's other figures stay, too. ``quick``: a short run measured these.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _alone_in(path.parent):
+    with alone_in(path.parent):
         kept = {name: value for name, value in read(path).items() if partly or Benchmark.of(name) is not benchmark}
         short = short_figures(path) & kept.keys() - figures.keys()
         _beside(path).write_text(json.dumps(sorted(short | (figures.keys() if quick else set()))) + "\n")
         path.write_text(results({**kept, **figures}))
-
-
-@contextlib.contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """No other benchmark changes the folder's figures meanwhile: several may run side by side."""
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _beside(path: Path) -> Path:

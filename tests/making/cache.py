@@ -14,7 +14,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 IN_USE = 2 * 3600.0
@@ -60,6 +60,17 @@ def cached(name: str, make: Callable[[Path], None]) -> Path:
             shutil.rmtree(making, ignore_errors=True)
             raise
     return entry
+
+
+@contextlib.contextmanager
+def alone_in(folder: Path) -> Iterator[None]:
+    """Nobody else is in this block for this folder meanwhile, over all processes; the folder gets no file for it."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def _is_used(entry: Path) -> bool:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.components.build import containerd, kubernetes
@@ -29,6 +26,7 @@ from tests.cluster.rig.place import (
 )
 from tests.cluster.rig.prerequisites import check
 from tests.cluster.rig.processes import end_all
+from tests.making.cache import alone_in
 
 NAMES = Path("/tmp")
 """Locked while a cluster is brought up or down, by name: a folder, so that no file of ours is left."""
@@ -125,7 +123,7 @@ def up(name: str, version: str = "", nodes: int = 1, *, traced: bool = False) ->
 
 def new_place(name: str) -> Place:
     """A place for what has this name; what had it before is taken down. Raises ``NoPlace``."""
-    with _alone():
+    with alone_in(NAMES):
         _down(name)
         return take_place(name)
 
@@ -141,7 +139,7 @@ def attach(name: str) -> Cluster | None:
 
 def down(name: str) -> list[str]:
     """Take a cluster down to the last trace, and what dead test runs left too; the names of those that were there."""
-    with _alone():
+    with alone_in(NAMES):
         return _down(name)
 
 
@@ -154,13 +152,3 @@ def _down(name: str) -> list[str]:
         remove_cgroups(place.root)
         leave_place(place)
     return gone
-
-
-@contextlib.contextmanager
-def _alone() -> Iterator[None]:
-    lock = os.open(NAMES, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
