@@ -8,6 +8,7 @@ file, no memory. What is wrong is told and is the exit code: unlike a slow figur
 from __future__ import annotations
 
 import argparse
+import contextlib
 import random
 import re
 import signal
@@ -34,10 +35,15 @@ STEADY = 0.4
 """Share of the pods during which the agent is left alone."""
 GROWTH = 2_000_000
 """Bytes that the agent may grow over the steady part."""
+IDLE_CONNECTIONS = 2
+"""Connections to the API server that the agent's client keeps for its next requests: there may be none at first."""
+CONNECTIONS = "connections to the API server"
+MAY_GROW = {"bytes": GROWTH, CONNECTIONS: IDLE_CONNECTIONS}
 CALM = 25
 """Pods between two blows, at most."""
 SOCKETS = {"kubelet/plugins_registry": 2, "kubelet/plugins": 1}
 """Folders and how many sockets belong there: each door registers by one, and claims are served on one of their own."""
+LISTENS = "0A"
 SHORT = "true"
 LOOK_AGAIN = 0.5
 """Seconds until what is wrong is looked at once more: a look at hardware has files open, for a moment."""
@@ -59,6 +65,8 @@ class Soak:
         self.faults: list[str] = []
         self._last: dict[str, float] = {}
         """The account that was judged last."""
+        self._open: Counter[str] = Counter()
+        """The open files of the account that was taken last."""
 
     def run(self, count: int) -> None:
         """``count`` pods, then the accounts."""
@@ -67,10 +75,12 @@ class Soak:
         self._all_there()
         # The next ones load what is loaded late; growth is counted from then on.
         self._send(4 * AT_ONCE, ())
-        before = self._account()
+        before, opened = self._account(), self._open
         self._send(steady, ("kubelet",))
         self._all_there()
-        self.faults += self._lasting(lambda: self._grown(before))
+        self.faults += (grown := self._lasting(lambda: self._grown(before)))
+        if grown:
+            self.faults += [f"open since: {count} {name}" for name, count in sorted((self._open - opened).items())]
         for name, number in self._last.items():
             print(f"{name}: {before[name]:g} before, {number:g} after")
 
@@ -157,9 +167,12 @@ class Soak:
     def _account(self) -> dict[str, float]:
         """What could leak, as numbers."""
         pid = self._stage.agent.process.pid
+        self._open = _open_files(pid)
+        connections = sum(count for name, count in self._open.items() if name.startswith(CONNECTIONS))
         numbers: dict[str, float] = {
             "bytes": _resident(pid),
-            "open files": len(list(Path(f"/proc/{pid}/fd").iterdir())),
+            "open files": self._open.total() - connections,
+            CONNECTIONS: connections,
         }
         for folder in ("kubelet/device-plugins", *SOCKETS, "lib-ostler", "run-ostler", "cdi"):
             files = [path for path in (self._stage.node.folder / folder).rglob("*") if not path.is_dir()]
@@ -171,7 +184,7 @@ class Soak:
         wrong = []
         after = self._last = self._account()
         for name, number in after.items():
-            if number - before[name] > (GROWTH if name == "bytes" else 0):
+            if number - before[name] > MAY_GROW.get(name, 0):
                 wrong.append(f"{name} grew from {before[name]:g} to {number:g}")
         for folder, expected in SOCKETS.items():
             if (sockets := after[folder]) != expected:
@@ -188,6 +201,29 @@ class Soak:
 def _is_the_kubelets(path: Path) -> bool:
     """A kubelet that is killed while it writes its checkpoint leaves the half of it: a dot and a number."""
     return re.fullmatch(r"\.[0-9]+|kubelet_internal_checkpoint", path.name) is not None
+
+
+def _open_files(pid: int) -> Counter[str]:
+    """What a process has open, by name; its TCP connections all go to the API server."""
+    process = Path(f"/proc/{pid}")
+    sockets = dict(_sockets(process / "net"))
+    found: Counter[str] = Counter()
+    for entry in (process / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+            target = str(entry.readlink())
+            found[sockets.get(target, target)] += 1
+    return found
+
+
+def _sockets(net: Path) -> Iterator[tuple[str, str]]:
+    """The sockets of a network namespace (proc_pid_net(5)): the link of such an open file, and a name for people."""
+    for line in (net / "unix").read_text().splitlines()[1:]:
+        *_, inode, path = (line + " (dialled)").split()[:8]
+        yield f"socket:[{inode}]", f"unix socket {path}"
+    for line in (net / "tcp").read_text().splitlines()[1:]:
+        _, local, remote, state, *fields = line.split()
+        name = f"TCP socket {local}" if state == LISTENS else f"{CONNECTIONS}: {local} to {remote}, state {state}"
+        yield f"socket:[{fields[5]}]", name
 
 
 def _resident(pid: int) -> float:
