@@ -66,11 +66,10 @@ build() {
 
 write_bytecode() {
 	# The unit's agent cannot write it. It names modules by their paths, which a staged tree does not have yet. Also where
-	# this version was there already: the installation that made it may have been interrupted before this step.
-	local folder="$root/versions/$identity"
+	# this version was there already: its installation may have been interrupted before this step, and a file that another
+	# patch release of Python has made is not read.
 	[ -z "$DESTDIR" ] || return 0
-	[ -z "$(find "$folder" -path '*/ostler/__pycache__/agent.*.bytecode' -print -quit)" ] || return 0
-	"$folder/bin/python" -I -m ostler.cli.bytecode || warn "the agent will start more slowly"
+	"$root/versions/$identity/bin/python" -I -m ostler.cli.bytecode || warn "the agent will start more slowly"
 }
 
 switch() {

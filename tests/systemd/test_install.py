@@ -187,9 +187,12 @@ def test_a_version_whose_installation_was_interrupted_gets_the_file_of_bytecode(
     assert "ostler: the agent will start more slowly\n" in told
 
 
-def test_the_file_of_bytecode_is_made_once_and_not_for_another_root(version: Path) -> None:
-    _main_part(version.parents[1], "DESTDIR=/image")
-    assert not (version / "python.calls").exists()
+def test_the_file_of_bytecode_of_another_patch_release_of_python_is_made_anew(version: Path) -> None:
     (version / "lib/python3.11/site-packages/ostler/__pycache__/agent.cpython-311.bytecode").touch()
     _main_part(version.parents[1])
+    assert (version / "python.calls").exists()
+
+
+def test_the_file_of_bytecode_is_not_made_for_another_root(version: Path) -> None:
+    _main_part(version.parents[1], "DESTDIR=/image")
     assert not (version / "python.calls").exists()
