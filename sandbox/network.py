@@ -13,13 +13,12 @@ import asyncio
 import ctypes
 import os
 import socket
-import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 from node.interfaces.addressing import add_address, addresses
 from node.interfaces.links import LINK, NEWLINK, change_link, link_named, links
@@ -28,7 +27,6 @@ from node.interfaces.pins import NamespacePins
 from node.netlink import CREATE, EXCLUSIVE, NetlinkError, NetlinkSocket, attribute
 from sandbox.kubelet.pods import Pod
 from sandbox.nri import NriRuntime, SandboxFailed, pod_sandbox
-from sandbox.process import OstlerProcess
 
 T = TypeVar("T")
 
@@ -253,45 +251,3 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
         await target.drain()
     with suppress(OSError, RuntimeError):
         target.write_eof()
-
-
-class BoxedProcess:
-    """``ostler WORDS`` in a namespace, as an ``OstlerProcess``."""
-
-    def __init__(self, namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> None:
-        command = [sys.executable, "-m", "ostler", *words]
-        self._process = namespace.run(lambda: subprocess.Popen(command, stdout=out, stderr=err))
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """Its exit code, below 0 for a signal; None while it runs."""
-        return self._process.poll()
-
-    def send_signal(self, signal: int, /) -> None:
-        """Send it a signal; nothing happens if it has ended."""
-        self._process.send_signal(signal)
-
-    async def wait(self) -> int:
-        """Wait for its end; the exit code."""
-        return await asyncio.to_thread(self._process.wait)
-
-
-async def execute_boxed(
-    namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]
-) -> OstlerProcess:
-    """Start ``ostler WORDS`` in the namespace with an interpreter of its own."""
-    return BoxedProcess(namespace, words, out, err)
-
-
-boxed_starter = execute_boxed
-"""How processes in a namespace are started; the tests fork them from one that has imported ostler."""
-
-
-async def start_boxed(namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
-    """Start ``ostler WORDS`` in the namespace."""
-    return await boxed_starter(namespace, words, out, err)

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import Self
 from urllib.parse import urlsplit
 
 from google.protobuf.json_format import MessageToDict
@@ -32,9 +32,9 @@ from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
-from sandbox.network import NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins, start_boxed
+from sandbox.network import NotAllowed, PodNetworks, PortRelay, SandboxNetwork, release_pins
 from sandbox.nri import NriRuntime
-from sandbox.process import AgentProcess, OstlerProcess
+from sandbox.process import AgentProcess
 from sandbox.temporary import SHORT, abandoned, locked
 from sandbox.waits import NodeWaits
 
@@ -134,8 +134,10 @@ class SandboxNode:
         if configuration is not None:
             (self.root / "ostler.yaml").write_text(configuration, encoding="utf-8")
             arguments = ("--config", str(self.root / "ostler.yaml"), *arguments)
-        start = self._start_boxed if self.network is not None else None
-        self.agent = AgentProcess({**self._flags(), **(flags or {})}, arguments=arguments, log=self.log, start=start)
+        namespace = self.network.node.namespace if self.network is not None else None
+        self.agent = AgentProcess(
+            {**self._flags(), **(flags or {})}, arguments=arguments, log=self.log, namespace=namespace
+        )
         self.waits = NodeWaits(self.agent, self.kubelet, self.cluster)
         """Waits until all have seen what the agent has changed."""
         self._node_name = name
@@ -164,10 +166,6 @@ class SandboxNode:
         except NotAllowed as error:
             self.unconnected = str(error)
             return None
-
-    async def _start_boxed(self, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
-        assert self.network is not None
-        return await start_boxed(self.network.node, words, out, err)
 
     async def __aenter__(self) -> Self:
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Protocol
@@ -14,6 +15,7 @@ from typing import IO, Protocol
 import grpc
 import grpc.aio
 
+from node.interfaces.namespace import NetworkNamespace
 from node.sockets import is_answered
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
 
@@ -56,9 +58,40 @@ class OstlerProcess(Protocol):
         """Wait for its end; the exit code."""
 
 
-async def execute_ostler(words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
-    """Start ``ostler WORDS`` with an interpreter of its own."""
-    return await asyncio.create_subprocess_exec(sys.executable, "-m", "ostler", *words, stdout=out, stderr=err)
+class _ProcessInNamespace:
+    """``ostler WORDS`` in a network namespace, as an ``OstlerProcess``."""
+
+    def __init__(self, namespace: NetworkNamespace, command: Sequence[str], out: IO[bytes], err: IO[bytes]) -> None:
+        # asyncio would start it in the calling thread, which stays in its own namespace.
+        self._process = namespace.run(lambda: subprocess.Popen(command, stdout=out, stderr=err))
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, below 0 for a signal; None while it runs."""
+        return self._process.poll()
+
+    def send_signal(self, signal: int, /) -> None:
+        """Send it a signal; nothing happens if it has ended."""
+        self._process.send_signal(signal)
+
+    async def wait(self) -> int:
+        """Wait for its end; the exit code."""
+        return await asyncio.to_thread(self._process.wait)
+
+
+async def execute_ostler(
+    words: Sequence[str], out: IO[bytes], err: IO[bytes], namespace: NetworkNamespace | None = None
+) -> OstlerProcess:
+    """Start ``ostler WORDS`` with an interpreter of its own, in the network namespace if one is given."""
+    command = [sys.executable, "-m", "ostler", *words]
+    if namespace is not None:
+        return _ProcessInNamespace(namespace, command, out, err)
+    return await asyncio.create_subprocess_exec(*command, stdout=out, stderr=err)
 
 
 start_ostler = execute_ostler
@@ -85,10 +118,10 @@ class AgentProcess:
         *,
         arguments: Sequence[str] = (),
         log: Path,
-        start: Callable[[Sequence[str], IO[bytes], IO[bytes]], Awaitable[OstlerProcess]] | None = None,
+        namespace: NetworkNamespace | None = None,
     ) -> None:
-        """``start``: starts the process; None for ``start_ostler``."""
-        self._start = start
+        """``namespace``: the network namespace it runs in; None for that of this process."""
+        self._namespace = namespace
         self.flags = dict(flags)
         self._words = ["run", *arguments, *(word for item in flags.items() for word in item)]
         self._socket = Path(flags["--socket"])
@@ -110,7 +143,7 @@ class AgentProcess:
     async def spawn(self) -> None:
         """Start it and do not wait: a standby answers only when it has become active."""
         with self._log.open("ab") as log:
-            self._process = await (self._start or start_ostler)(self._words, log, log)
+            self._process = await start_ostler(self._words, log, log, self._namespace)
 
     async def answered(self) -> None:
         """Wait until it answers on its socket; raises ``AgentFailed``."""

@@ -22,7 +22,7 @@ import pytest
 
 from node.inventory.recordings import source
 from ostler.cli import progress
-from sandbox import network, process
+from sandbox import process
 from sandbox.conformance import rule
 from tests.making import forked_workers, recordings
 from tests.making.dying import DyingProcesses
@@ -113,7 +113,6 @@ def shared_by_all_tests() -> Iterator[None]:
     """
     with contextlib.closing(ForkedOstler()) as forked, pytest.MonkeyPatch.context() as patch:
         patch.setattr(process, "start_ostler", forked.start)
-        patch.setattr(network, "boxed_starter", forked.start_boxed)
         for limit in SANDBOX_LIMITS:
             patch.setattr(limit, PATIENCE)
         patch.setattr(rule, "LONGEST", RULE_PATIENCE)
@@ -139,7 +138,6 @@ _folders = itertools.count()
 def executed_ostler(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nodes in boxes start an interpreter for each agent: for tests of what is loaded and of the command line."""
     monkeypatch.setattr(process, "start_ostler", process.execute_ostler)
-    monkeypatch.setattr(network, "boxed_starter", network.execute_boxed)
 
 
 @pytest.fixture(scope="session")

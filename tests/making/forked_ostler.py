@@ -31,7 +31,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from sandbox.network import BoxedNamespace, execute_boxed
+from node.interfaces.namespace import NetworkNamespace
 from sandbox.process import OstlerProcess, execute_ostler
 from tests.making import recordings
 
@@ -108,24 +108,16 @@ class ForkedOstler:
         self._environment = dict(os.environ)
         self._loader = _loader()
 
-    async def start(self, words: Sequence[str], out: IO[bytes], err: IO[bytes]) -> OstlerProcess:
-        """Start ``ostler WORDS``."""
+    async def start(
+        self, words: Sequence[str], out: IO[bytes], err: IO[bytes], namespace: NetworkNamespace | None = None
+    ) -> OstlerProcess:
+        """Start ``ostler WORDS``, in the network namespace if one is given."""
         if _loader() != self._loader:
             # A fork cannot load its libraries anew.
-            return await execute_ostler(words, out, err)
-        return await self._ordered(words, out, err)
+            return await execute_ostler(words, out, err, namespace)
+        return await self._ordered(words, out, err, str(namespace.path) if namespace is not None else "")
 
-    async def start_boxed(
-        self, namespace: BoxedNamespace, words: Sequence[str], out: IO[bytes], err: IO[bytes]
-    ) -> OstlerProcess:
-        """Start ``ostler WORDS`` in a network namespace."""
-        if _loader() != self._loader:
-            return await execute_boxed(namespace, words, out, err)
-        return await self._ordered(words, out, err, network=str(namespace.path))
-
-    async def _ordered(
-        self, words: Sequence[str], out: IO[bytes], err: IO[bytes], *, network: str = ""
-    ) -> OstlerProcess:
+    async def _ordered(self, words: Sequence[str], out: IO[bytes], err: IO[bytes], network: str) -> OstlerProcess:
         if self._orders is None:
             self._orders = self._begin()
         order = {"words": list(words), "environment": dict(os.environ), "folder": str(Path.cwd()), "network": network}
