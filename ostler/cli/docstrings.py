@@ -42,10 +42,21 @@ def _docstring(code: CodeType) -> int | None:
     if first != "__doc__" or stored.count(first) > 1 or _reads_docstring(code):
         # The name is assigned, or its text is used while the module is loaded.
         return None
-    for (operation, number), (following, name) in itertools.pairwise(instructions):
+    for at, ((operation, number), (following, name)) in enumerate(itertools.pairwise(instructions)):
         if operation in _LOADS and following == opmap["STORE_NAME"] and code.co_names[name] == "__doc__":
-            return number if used.count(number) == 1 and isinstance(code.co_consts[number], str) else None
+            is_text = used.count(number) == 1 and isinstance(code.co_consts[number], str)
+            return number if is_text and not _is_assigned(code, at) else None
     return None
+
+
+def _is_assigned(code: CodeType, at: int) -> bool:
+    """Whether an assignment in the source stores what this instruction loads: its name stands beside its value.
+
+    A docstring is loaded and stored at one place. Under ``-X no_debug_ranges`` no place is known: it counts as one.
+    """
+    operations = zip(code.co_code[::2], code.co_positions(), strict=True)
+    places = [place for operation, place in operations if operation != opmap["EXTENDED_ARG"]]
+    return places[at] != places[at + 1]
 
 
 def _reads_docstring(code: CodeType) -> bool:

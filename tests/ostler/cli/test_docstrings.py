@@ -82,6 +82,8 @@ def test_a_docstring_whose_text_is_used_otherwise_stays(names: dict[str, Any]) -
     ("source", "expected"),
     [
         ("import sys\n__doc__ = 'assigned'", "assigned"),
+        ("__doc__ = 'assigned'", "assigned"),
+        ("from __future__ import annotations\n__doc__: str = 'assigned'", "assigned"),
         ("'Of the module.'\n__doc__ = 'assigned'", "assigned"),
         ("'Of the module.'\n__doc__ += ' And more.'", "Of the module. And more."),
         ("'Of {}.'\n__doc__ = __doc__.format('it')", "Of it."),
@@ -105,6 +107,14 @@ def test_only_the_class_that_reads_its_docstring_keeps_it() -> None:
     found: dict[str, Any] = {}
     exec(without_docstrings(compile(source, "source.py", "exec", dont_inherit=True)), found)
     assert (found["A"].first, found["A"].__doc__, found["B"].__doc__) == ("Of", "Of A.", None)
+
+
+@needs_known
+def test_only_the_class_that_assigns_its_text_keeps_it() -> None:
+    source = "class A:\n    __doc__ = 'Of A.'\nclass B:\n    ('Of B.'\n     ' More.')\n"
+    found: dict[str, Any] = {}
+    exec(without_docstrings(compile(source, "source.py", "exec", dont_inherit=True)), found)
+    assert (found["A"].__doc__, found["B"].__doc__) == ("Of A.", None)
 
 
 def test_lines_of_tracebacks_are_those_of_the_source(names: dict[str, Any]) -> None:
