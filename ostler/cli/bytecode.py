@@ -3,7 +3,8 @@
 Finding a module, and opening, checking and reading its file take a third of what loading it takes. The file is a copy
 of Python's own ``.pyc`` files without docstrings (``ostler.cli.docstrings``), lies beside those of ``ostler`` and is
 made as they are: by an agent that has settled, if it may write there, or by the installation
-(``python -m ostler.cli.bytecode``). Without it modules are loaded as usual.
+(``python -m ostler.cli.bytecode``), which copies a part of nvidia-ml-py (``ostler.cli.partial_modules``). Without it
+modules are loaded as usual.
 
 Invariants: Bytecode is used for the source file it was made from, and only while that file has the size and the time
 it was made at, as with a ``.pyc``; only in an image, whose files never change, is nothing compared. Which file a
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import CodeType, ModuleType
 
-_SCHEMA = b"ostler bytecode 3\n"
+_SCHEMA = b"ostler bytecode 4\n"
 _HEADER = 16
 """Bytes of a ``.pyc`` before its code: Python's number, flags, and the source's time and size (PEP 552)."""
 _COMPARED = 0
@@ -43,6 +44,8 @@ _OWN = ("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config
 """Packages of which an agent may load any module later."""
 _LOADED_LATER = ("grpc.aio", "pynvml", "tokenize", "traceback", "urllib3", "yaml")
 """Modules of others that an agent loads in functions."""
+_USERS = {"pynvml.py": "node/inventory/nvidia"}
+"""Modules of which an installation copies a part, and the folder whose files name all that is used of each."""
 
 Stamp = tuple[int, int] | None
 """A source file's time in seconds and its size, modulo 2**32; None, in images alone: not compared."""
@@ -305,6 +308,28 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
         yield place, (cached.removeprefix(folder), None, marshal.dumps(without_docstrings(code)))
 
 
+def in_part(source: str, place: str, piece: Piece) -> Piece:
+    """The bytecode of a source file that will lie at ``place``, without what ostler does not use of it."""
+    import re
+    from pathlib import Path
+
+    from ostler.cli.partial_modules import part_of
+
+    users = _USERS.get(Path(source).name)
+    cached, stamp, code = piece
+    if users is None or not code:
+        return piece
+    root = Path(ostler.__path__[0]).parent
+    # Every word that stands there, so that no use can be missed.
+    used = {word for user in (root / users).rglob("*.py") for word in re.findall(r"\w+", user.read_text("utf-8"))}
+    part = part_of(Path(source).read_bytes(), place, used)
+    if part is None or (stamp is not None and stamp != stamp_of(source)):
+        return piece
+    from ostler.cli.docstrings import without_docstrings
+
+    return cached, stamp, marshal.dumps(without_docstrings(part))
+
+
 def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:
     """Write the file; raises ``WriteFailed``, and then the old one stays."""
     from pathlib import Path
@@ -347,8 +372,13 @@ def main(words: Sequence[str] | None = None) -> int:
     path = path_of_file()
     if path is None:
         parser.error("this Python keeps no bytecode")
+    pieces = dict(compiled(sources) if staged is None else staged_code(sources, staged))
+    for source in sources:
+        place = source if staged is None else source.removeprefix(staged.rstrip("/"))
+        if place in pieces:
+            pieces[place] = in_part(source, place, pieces[place])
     try:
-        write_bytecode(path, dict(compiled(sources) if staged is None else staged_code(sources, staged)))
+        write_bytecode(path, pieces)
     except WriteFailed as error:
         sys.stderr.write(f"ostler: {error}\n")
         return 1

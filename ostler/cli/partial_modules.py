@@ -1,0 +1,139 @@
+"""Modules of which the file of bytecode has the part that ostler uses; the rest is defined when somebody asks for it.
+
+nvidia-ml-py defines 210 structures and 440 functions in one module, of which ostler uses a sixth; defining the others
+takes 5 ms of a start and 1.5 MB. Left out are functions and classes at the top level that neither ostler nor what stays
+names; whatever else the module does at its import stays, with the lines of the source.
+
+Invariant: asked for a name that was left out, the module executes all that was left out in its own namespace, once. So
+there is one module with one state, and every name can be had. Limit: until then ``vars`` and ``dir`` lack these names.
+A source file that does anything unknown at its top level is left whole.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Collection, Iterable
+    from types import CodeType
+    from typing import Any
+
+_PLAIN = {"AnnAssign", "Assign", "AugAssign", "ClassDef", "Expr", "FunctionDef", "If", "Import", "ImportFrom", "Try"}
+"""Statements that a module may have at its top level; a loop could go through everything that is defined."""
+_HANDS_OUT = {"__all__", "__dir__", "__getattr__"}
+"""Names of a module that decides itself what it has."""
+_ASKED = """
+def __getattr__(name, rest=frozenset({rest!r})):
+    if name not in rest:
+        raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
+    from ostler.cli.partial_modules import complete
+    return complete(globals(), name, rest)
+"""
+_COMPLETING = _thread.RLock()
+"""Held while a module's rest is defined: a second definition would be another class of the same name."""
+
+
+def part_of(source: bytes, place: str, used: Collection[str]) -> CodeType | None:
+    """The code of a source file at ``place`` without the definitions that the names ``used`` do not need.
+
+    None if the module cannot be divided, or nothing would be left out.
+    """
+    import ast
+
+    try:
+        module = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    definitions = _definitions(module.body)
+    if definitions is None:
+        return None
+    rest = definitions.keys() - _needed(module.body, definitions, used)
+    if not rest:
+        return None
+    asked = ast.parse(_ASKED.format(rest=sorted(rest)))
+    ast.increment_lineno(asked, source.count(b"\n"))
+    module.body = [each for each in module.body if _name(each) not in rest] + asked.body
+    return compile(module, place, "exec", dont_inherit=True)
+
+
+def complete(module: dict[str, Any], name: str, rest: Collection[str]) -> Any:
+    """Define everything that was left out of a module, unless that was done, and return ``name`` of it.
+
+    Raises AttributeError if the source file is gone, or does not have the name any more.
+    """
+    import ast
+
+    with _COMPLETING:
+        if name not in module:
+            source: str = module["__file__"]
+            try:
+                with open(source, "rb") as file:  # noqa: PTH123  # pathlib may not be loaded
+                    body = [each for each in ast.parse(file.read()).body if _name(each) in rest]
+            except (OSError, SyntaxError, ValueError) as error:
+                raise AttributeError(f"{source} was loaded in part, and {name} cannot be read: {error}") from error
+            exec(compile(ast.Module(body, []), source, "exec", dont_inherit=True), module)  # noqa: S102  # its own
+    try:
+        return module[name]
+    except KeyError:
+        raise AttributeError(f"{module['__file__']} was loaded in part, and has no {name} any more") from None
+
+
+def _name(statement: ast.stmt) -> str | None:
+    """The name of a function or class that may be left out."""
+    import ast
+
+    if isinstance(statement, ast.ClassDef) and not statement.decorator_list and not statement.keywords:
+        return statement.name
+    if isinstance(statement, ast.FunctionDef) and all(isinstance(each, ast.Name) for each in statement.decorator_list):
+        return statement.name
+    return None
+
+
+def _definitions(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]] | None:
+    """What may be left out, by name; None if the module must stay whole."""
+    import ast
+
+    found: dict[str, list[ast.stmt]] = {}
+    for statement in body:
+        name = _name(statement)
+        is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
+        if type(statement).__name__ not in _PLAIN or is_future or _HANDS_OUT & _words(statement, with_own=True):
+            return None
+        if name is not None:
+            found.setdefault(name, []).append(statement)
+    return found
+
+
+def _needed(body: Iterable[ast.stmt], definitions: dict[str, list[ast.stmt]], used: Collection[str]) -> set[str]:
+    """The definitions that ``used`` and the statements that stay name, and those that these name in turn."""
+    waiting = {name for name in definitions if name in used}
+    for statement in body:
+        if _name(statement) is None:
+            waiting |= definitions.keys() & _words(statement, with_own=True)
+    needed: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        needed.add(name)
+        for statement in definitions[name]:
+            waiting |= (definitions.keys() & _words(statement)) - needed
+    return needed
+
+
+def _words(statement: ast.stmt, *, with_own: bool = False) -> set[str]:
+    """All names in a statement, and texts, which may be names; with the names that it and its parts define."""
+    import ast
+
+    found: set[str] = set()
+    for node in ast.walk(statement):
+        if isinstance(node, ast.Name):
+            found.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            found.add(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            found.add(sys.intern(node.value))
+        elif with_own and isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+    return found
