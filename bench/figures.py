@@ -43,7 +43,7 @@ class Figure:
 
 
 FIGURES = (
-    Figure("start_to_register_s", factor=2.0),
+    Figure("start_to_register_s", factor=1.5),
     Figure("register_to_first_list_s"),
     Figure("first_allocate_s", at_most=0.005),
     Figure("loop_held_up_s", at_most=0.010),
