@@ -36,6 +36,7 @@ import execnet
 import pytest
 from _pytest.capture import CaptureManager
 
+from ostler.cli.main import GRPC_SETTINGS
 from tests.making import forked_ostler, worker_start
 from tests.making.roomy_stack import call_with_room
 
@@ -61,8 +62,7 @@ def collecting(specs: Sequence[execnet.XSpec], arguments: Sequence[str]) -> Iter
                 [sys.executable, "-m", __name__, *map(str, listeners), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                # gRPC's own remarks (a stream that a peer ended) would appear between the dots.
-                env={"GRPC_VERBOSITY": "ERROR", **os.environ, forked_ostler.SHARED: str(folder / "ostler")},
+                env={**GRPC_SETTINGS, **os.environ, forked_ostler.SHARED: str(folder / "ostler")},
                 pass_fds=listeners,
             )
         stack.enter_context(process)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import platform
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ostler.cli.main import GRPC_SETTINGS
 from ostler.cli.options import add_settings, given_flags, plain_settings
 
 PLAIN: tuple[list[str], ...] = (
@@ -155,3 +157,29 @@ def test_threads_of_an_agent_share_one_heap(command: str, is_one: bool) -> None:
         pytest.skip("only glibc has a heap for each thread")
     run = subprocess.run([sys.executable, "-c", HEAPS, command], capture_output=True, text=True, check=True)
     assert (run.stdout.count("<heap nr=") == 1) is is_one
+
+
+SERVER = """
+import asyncio, os, sys
+from ostler.cli.main import main
+main(["run", "--config", "/nowhere.yaml"])
+print(os.environ["GRPC_EXPERIMENTS"])
+import grpc.aio
+async def serve():
+    server = grpc.aio.server()
+    server.add_insecure_port(f"unix:{sys.argv[1]}")
+    await server.start()
+    await server.stop(None)
+asyncio.run(serve())
+"""
+
+
+@pytest.mark.parametrize("chosen", ["", "-no_such_experiment"])
+def test_grpc_knows_the_experiments_that_the_agent_turns_off(chosen: str, tmp_path: Path) -> None:
+    environment = {name: text for name, text in os.environ.items() if name not in GRPC_SETTINGS}
+    if chosen:
+        environment["GRPC_EXPERIMENTS"] = chosen
+    command = [sys.executable, "-c", SERVER, str(tmp_path / "socket")]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert run.stdout.strip() == (chosen or GRPC_SETTINGS["GRPC_EXPERIMENTS"])
+    assert ("Unknown experiment" in run.stderr) is bool(chosen)
