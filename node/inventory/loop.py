@@ -19,12 +19,12 @@ from node.events import EventBus
 from node.inventory.diff import Diff, diff
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Snapshot, SourceState, SourceStatus
-from node.inventory.scan import Scanner, ScanResult
+from node.inventory.scan import Scanner
 from node.inventory.source import ScanWanted, Source
 from node.partitions import PartitionsRemoved
 from node.quiesce import Quiesce
 from node.topology.model import PlaceOverride
-from node.values import Value, value
+from node.values import Value, replace, value
 
 log = logging.getLogger("ostler.inventory")
 
@@ -203,11 +203,9 @@ class Inventory:
         reading = await loop.run_in_executor(self._worker, self._scanner.scan, old, gpus)
         self._scanning = None
         self._bus.publish(ScanDone(loop.time() - began, reading.sources))
-        if self.first.is_set() and reading == ScanResult(old.devices, old.sources, old.host, old.topology, old.former):
+        if self.first.is_set() and replace(reading, generation=old.generation) == old:
             return Diff()
-        known = reading.devices, reading.sources, reading.host, reading.topology, reading.former
-        new = Snapshot(old.generation + 1, *known)
-        return self._publish(old, new)
+        return self._publish(old, replace(reading, generation=old.generation + 1))
 
     def _publish(self, old: Snapshot, new: Snapshot) -> Diff:
         found = diff(old, new)

@@ -19,7 +19,7 @@ from operator import attrgetter
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import Identities, IdentityStore
-from node.inventory.model import NIC_KINDS, Device, DeviceKind, Host, Snapshot, SourceState, SourceStatus
+from node.inventory.model import NIC_KINDS, Device, DeviceKind, Snapshot, SourceState, SourceStatus
 from node.inventory.nics.devices import nic_devices
 from node.inventory.nics.use import LingeringUses
 from node.inventory.nvidia.health import QUIESCED
@@ -36,17 +36,6 @@ log = logging.getLogger("ostler.inventory")
 _ASSEMBLY = "assembly"
 _PLACED = (DeviceKind.GPU, *NIC_KINDS)
 """The kinds of devices that topology knows; MIG devices come and go without a change of it."""
-
-
-@value
-class ScanResult(Value):
-    """The result of a scan: everything of a snapshot but its generation."""
-
-    devices: tuple[Device, ...]
-    sources: tuple[SourceStatus, ...]
-    host: Host
-    topology: Topology
-    former: tuple[tuple[str, str], ...] = ()
 
 
 @value
@@ -84,7 +73,7 @@ class Scanner:
         self._lock = threading.Lock()
         self._facts: dict[str, NodeFacts] = {}
         self._faults: dict[str, str] = {}
-        self._settled: tuple[_Settled, ScanResult] | None = None
+        self._settled: tuple[_Settled, Snapshot] | None = None
         self._nics: tuple[Device, ...] | None = None
         """The NICs by the facts of the last scan of everything."""
         self._topology: tuple[tuple[Device, ...], tuple[PlaceOverride, ...], Topology] | None = None
@@ -101,9 +90,10 @@ class Scanner:
         with self._lock:
             self._ended |= frozenset(uuids)
 
-    def scan(self, previous: Snapshot, gpus: frozenset[str] = frozenset()) -> ScanResult:
+    def scan(self, previous: Snapshot, gpus: frozenset[str] = frozenset()) -> Snapshot:
         """Read everything; unchanged devices are the very objects of ``previous``, so that memory does not grow.
 
+        The caller numbers what is new: the generation of the answer is 0.
         With ``gpus`` (UUIDs) only these must be read again: facts about others may be from the last scan.
         """
         faults: dict[str, str] = {}
@@ -119,7 +109,12 @@ class Scanner:
             reading = self._assembled(facts, previous, gpus_alone=bool(gpus))
         except Exception as error:  # noqa: BLE001 - a bug of ours; the log and the source's status tell
             self._report(_ASSEMBLY, error, faults)
-            reading = ScanResult(previous.devices, statuses_of(NodeFacts()), previous.host, previous.topology)
+            reading = Snapshot(
+                devices=previous.devices,
+                sources=statuses_of(NodeFacts()),
+                host=previous.host,
+                topology=previous.topology,
+            )
         self._faults = faults
         return replace(reading, sources=_with_faults(reading.sources, faults))
 
@@ -167,7 +162,7 @@ class Scanner:
             self._ended &= {device.uuid for device in told}
         return tuple(device for device in previous if device.uuid not in ended) if ended else previous
 
-    def _assembled(self, facts: NodeFacts, previous: Snapshot, *, gpus_alone: bool) -> ScanResult:
+    def _assembled(self, facts: NodeFacts, previous: Snapshot, *, gpus_alone: bool) -> Snapshot:
         """The devices by these facts. ``gpus_alone``: only of GPUs are they newer than those of the last scan."""
         identities = self._identities.load()
         now = self._clock()
@@ -187,7 +182,7 @@ class Scanner:
         devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}
         carried = tuple(_carried(device, known.get(device.name), now) for device in devices)
-        reading = ScanResult(
+        reading = Snapshot(
             devices=carried,
             sources=statuses_of(facts, identities),
             host=host_of(facts),

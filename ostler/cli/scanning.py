@@ -12,7 +12,7 @@ from ostler.cli.exits import CommandFailed
 from ostler.config.settings import Settings
 
 if TYPE_CHECKING:
-    from node.inventory.scan import ScanResult
+    from node.inventory.model import Snapshot
 
 
 def sources_of(settings: Settings, *, profiles: bool = False) -> tuple[Source, ...]:
@@ -42,7 +42,7 @@ def open_sources(settings: Settings, *, profiles: bool = False) -> Iterator[tupl
             source.close()
 
 
-def scan_once(settings: Settings) -> ScanResult:
+def scan_once(settings: Settings) -> Snapshot:
     """What a scan without an agent finds; nothing of the agent's state is read or written."""
     # Here and not above: the agent scans by itself.
     import time

@@ -26,7 +26,7 @@ from node.inventory.recordings.source import RecordedSource, RecordingError
 from node.inventory.scan import Scanner
 from node.ledger.offer_context import NOTHING_HELD
 from node.rules import Door, Doors, Rule
-from node.values import Value, value
+from node.values import Value, replace, value
 from ostler.config.errors import ConfigErrors
 from ostler.config.load import load, load_bytes
 from ostler.config.settings import Settings
@@ -109,8 +109,7 @@ def _scanned(settings: Settings, file: Path) -> Snapshot:
     source.read()  # Raises, where the scanner would only report a failed source.
     scanner = Scanner((source,), IdentityStore(None), time.time)
     scanner.override(settings.topology_overrides)
-    found = scanner.scan(Snapshot())
-    return Snapshot(1, found.devices, found.sources, found.host, found.topology)
+    return replace(scanner.scan(Snapshot()), generation=1)
 
 
 def _slices_of(view: DoorView, driver: str, node: str, peers: tuple[Peer, ...] = ()) -> tuple[JsonObject, ...]:

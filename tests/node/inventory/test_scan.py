@@ -15,7 +15,7 @@ from node.inventory.identity import IdentityStore
 from node.inventory.model import Device, Snapshot, is_gone
 from node.inventory.net_facts import HostLink, HostRoute, NetworkFacts
 from node.inventory.places import places_of
-from node.inventory.scan import Scanner, ScanResult
+from node.inventory.scan import Scanner
 from node.topology.model import Place, PlaceOverride
 from tests.making.nic_facts import interface, nic, nics
 from tests.making.nvidia_facts import a100, gpu, mig, node, sysfs
@@ -45,12 +45,10 @@ class Node:
     def close(self) -> None:
         pass
 
-    def scan(self, facts: NodeFacts, now: float, gpus: frozenset[str] = frozenset()) -> ScanResult:
+    def scan(self, facts: NodeFacts, now: float, gpus: frozenset[str] = frozenset()) -> Snapshot:
         self.facts, self.now = facts, now
         found = self.scanner.scan(self.snapshot, gpus)
-        self.snapshot = Snapshot(
-            self.snapshot.generation + 1, found.devices, found.sources, found.host, found.topology, found.former
-        )
+        self.snapshot = replace(found, generation=self.snapshot.generation + 1)
         return found
 
 
