@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 
@@ -26,20 +26,27 @@ _SLUG = re.compile(r"[^A-Za-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class CellDevice:
-    """A GPU; ``groups``: labels of the cells that it is in, smallest first; ``bad``: the taint that makes it unusable.
+    """A GPU as a driver publishes it; ``index``: its number on the node, once all of the node's GPUs are known.
 
-    ``clique``: the NVLink domain that reaches beyond the node, empty for none. ``left_out``: why no cell can have it.
+    ``groups``: labels of the cells that it is in, smallest first; ``has_cells``: its driver names them. ``clique``: the
+    NVLink domain that reaches beyond the node, empty for none. ``bad``: the taint that makes it unusable. ``left_out``:
+    why no cell can have it.
     """
 
     name: str
     uuid: str
     product: str
     address: str
-    index: int
     groups: tuple[tuple[int, str], ...]
-    clique: str = ""
-    bad: str = ""
-    left_out: str = ""
+    clique: str
+    bad: str
+    left_out: str
+    has_cells: bool
+    index: int = 0
+
+    def is_same(self, other: CellDevice) -> bool:
+        """Whether two drivers publish one GPU."""
+        return bool((self.uuid and self.uuid == other.uuid) or (self.address and self.address == other.address))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,25 +98,6 @@ class DiscoveredCells:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedGpu:
-    """A GPU as one driver publishes it; ``left_out``: why it is no whole GPU; ``has_cells``: its driver names cells."""
-
-    name: str
-    uuid: str
-    product: str
-    address: str
-    groups: tuple[tuple[int, str], ...]
-    clique: str
-    bad: str
-    left_out: str
-    has_cells: bool
-
-    def is_same(self, other: PublishedGpu) -> bool:
-        """Whether two drivers publish one GPU."""
-        return bool((self.uuid and self.uuid == other.uuid) or (self.address and self.address == other.address))
-
-
-@dataclass(frozen=True, slots=True)
 class PublishedSlice:
     """A slice and the GPUs of its node. ``pool``: driver and name; ``pool_size``: slices of it, 0 if unknown."""
 
@@ -117,7 +105,7 @@ class PublishedSlice:
     pool: tuple[str, str]
     generation: int
     pool_size: int
-    gpus: tuple[PublishedGpu, ...]
+    gpus: tuple[CellDevice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +162,7 @@ def node_devices(name: str, slices: Sequence[PublishedSlice], labels: Mapping[st
     pools: dict[tuple[str, str], list[PublishedSlice]] = {}
     for each in slices:
         pools.setdefault(each.pool, []).append(each)
-    gpus: list[PublishedGpu] = []
+    gpus: list[CellDevice] = []
     is_complete = True
     for _, of_pool in sorted(pools.items()):
         newest = max(each.generation for each in of_pool)
@@ -184,7 +172,7 @@ def node_devices(name: str, slices: Sequence[PublishedSlice], labels: Mapping[st
         gpus += [gpu for each in current for gpu in each.gpus]
     # Whole GPUs come first, and among them those whose driver names cells: the first of equal ones counts.
     gpus.sort(key=lambda each: (bool(each.left_out), not each.has_cells, each.address, each.name))
-    found: list[PublishedGpu] = []
+    found: list[CellDevice] = []
     for gpu in gpus:
         if not any(gpu.is_same(other) for other in found):
             found.append(gpu)
@@ -199,7 +187,7 @@ def node_devices(name: str, slices: Sequence[PublishedSlice], labels: Mapping[st
     return NodeDevices(devices, tuple(made), tuple(notes), is_complete)
 
 
-def _gpu(driver: str, device: JsonObject) -> PublishedGpu | None:
+def _gpu(driver: str, device: JsonObject) -> CellDevice | None:
     attributes = object_at(device, "attributes")
     if _text(attributes, "type") != "gpu":
         return None
@@ -219,7 +207,7 @@ def _gpu(driver: str, device: JsonObject) -> PublishedGpu | None:
         root, numa = _text(attributes, f"{_STANDARD}pcieRoot"), object_at(attributes, f"{_STANDARD}numaNode").get("int")
         groups = [(1, root)] if root else []
         groups += [(2, f"numa-{numa}")] if isinstance(numa, int) else []
-    return PublishedGpu(
+    return CellDevice(
         text_at(device, "name"),
         _text(attributes, "uuid"),
         _text(attributes, "productName") or "GPU",
@@ -242,23 +230,10 @@ def _bad(driver: str, device: JsonObject) -> str:
     return ""
 
 
-def _numbered(published: Iterable[PublishedGpu]) -> tuple[CellDevice, ...]:
+def _numbered(published: Iterable[CellDevice]) -> tuple[CellDevice, ...]:
     """The GPUs by number: all count, also those that no cell can have."""
     ordered = sorted(published, key=lambda each: (each.address or each.name, each.name))
-    return tuple(
-        CellDevice(
-            each.name,
-            each.uuid,
-            each.product,
-            each.address,
-            number,
-            each.groups,
-            each.clique,
-            each.bad,
-            each.left_out,
-        )
-        for number, each in enumerate(ordered)
-    )
+    return tuple(replace(each, index=number) for number, each in enumerate(ordered))
 
 
 def _tree(devices: Sequence[CellDevice]) -> tuple[DeviceCell, list[str]]:
