@@ -18,7 +18,7 @@ from types import TracebackType
 
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.allocation import Order
-from sandbox.kubelet.devicemanager import DeviceManager, Manager
+from sandbox.kubelet.devicemanager import DeviceManager, DeviceManagerSettings, Manager
 from sandbox.kubelet.devices import PluginDevice
 from sandbox.kubelet.dialling import DIAL_SECONDS
 from sandbox.kubelet.dra.claims import ResourceHealth, allocated_resources, cdi_devices
@@ -76,20 +76,23 @@ class Kubelet:
         root = root.absolute()
         self.settings = EmbeddedKubeletSettings(
             root,
-            root / "device-plugins" if device_plugin_dir is None else device_plugin_dir.absolute(),
-            generation,
             reconcile_interval,
-            clock,
             watch_plugins,
-            call_timeout,
-            dial_timeout,
-            keep_known_holes,
-            order,
+            DeviceManagerSettings(
+                root / "device-plugins" if device_plugin_dir is None else device_plugin_dir.absolute(),
+                generation=generation,
+                clock=clock,
+                numa_nodes=topology.numa_nodes,
+                call_seconds=call_timeout,
+                dial_seconds=dial_timeout,
+                pending_seconds=pending_after,
+                keep_known_holes=keep_known_holes,
+                order=order,
+                seed=seed,
+            ),
             dra,
             topology,
             seen_as,
-            seed,
-            pending_after,
             device_manager,
         )
         self._feed = EventFeed()

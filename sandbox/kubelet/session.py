@@ -7,22 +7,20 @@ server; calls to a hanging plugin fail by it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc.aio
 
 from sandbox.kubelet.admission import PodAdmission
-from sandbox.kubelet.allocation import Order
 from sandbox.kubelet.devicemanager import DeviceManager, DeviceManagerSettings, Manager
 from sandbox.kubelet.dra.manager import DraManager
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.errors import KubeletError, cause_of
 from sandbox.kubelet.events import EventFeed
-from sandbox.kubelet.generations import Generation, behaviour_of
+from sandbox.kubelet.generations import behaviour_of
 from sandbox.kubelet.metrics import KubeletMetrics
-from sandbox.kubelet.plugin_calls import PENDING_SECONDS
 from sandbox.kubelet.plugin_watcher import PluginHandler, PluginWatcher
 from sandbox.kubelet.podresources import PodResourcesService, TokenBucket, pod_resources_server
 from sandbox.kubelet.pods import ActivePods
@@ -33,24 +31,21 @@ from sandbox.kubelet.topology import TopologyManager
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedKubeletSettings:
-    """How a kubelet is set up; the fields are those of ``Kubelet``."""
+    """How a kubelet is set up; the fields are those of ``Kubelet``, with ``devices`` for its device manager."""
 
     root: Path
-    device_plugin_dir: Path
-    generation: Generation
     reconcile_interval: float
-    clock: Callable[[], float]
     watch_plugins: bool
-    call_timeout: float | None
-    dial_timeout: float
-    keep_known_holes: bool
-    order: Order
+    devices: DeviceManagerSettings
     dra: DraManagerSettings
     topology: TopologyManager
     seen_as: Path | None
-    seed: int | None = None
-    pending_seconds: float = PENDING_SECONDS
-    device_manager: Manager | None = None
+    device_manager: Manager | None
+
+    @property
+    def device_plugin_dir(self) -> Path:
+        """Where device plugins put their sockets, and the kubelet its own."""
+        return self.devices.directory
 
     @property
     def registry_dir(self) -> Path:
@@ -84,31 +79,15 @@ class KubeletSession:
         self._pods = pods
         self._feed = feed
         self.metrics = KubeletMetrics()
-        self.manager: Manager = settings.device_manager or DeviceManager(
-            DeviceManagerSettings(
-                settings.device_plugin_dir,
-                generation=settings.generation,
-                clock=settings.clock,
-                numa_nodes=settings.topology.numa_nodes,
-                call_seconds=settings.call_timeout,
-                dial_seconds=settings.dial_timeout,
-                pending_seconds=settings.pending_seconds,
-                keep_known_holes=settings.keep_known_holes,
-                order=settings.order,
-                seed=settings.seed,
-            ),
-            pods,
-            feed,
-            self.metrics,
-        )
-        self._behaviour = behaviour_of(settings.generation)
+        self.manager: Manager = settings.device_manager or DeviceManager(settings.devices, pods, feed, self.metrics)
+        self._behaviour = behaviour_of(settings.devices.generation)
         self.admission = PodAdmission(
             settings.topology, self.manager, pods, node, behaviour=self._behaviour, metrics=self.metrics
         )
         self.dra = DraManager(
             settings.root,
             settings.dra,
-            generation=settings.generation,
+            generation=settings.devices.generation,
             pods=pods,
             feed=feed,
         )
@@ -127,7 +106,7 @@ class KubeletSession:
                     self.manager,
                     self.dra.claims,
                     self._pods,
-                    TokenBucket(settings.clock),
+                    TokenBucket(settings.devices.clock),
                     self.metrics,
                     has_get=self._behaviour.gets_pod_resources,
                 ),
@@ -164,10 +143,10 @@ class KubeletSession:
         await PluginWatcher(
             self._settings.registry_dir,
             handlers,
-            generation=self._settings.generation,
+            generation=self._settings.devices.generation,
             interval=self._settings.reconcile_interval,
             feed=self._feed,
             here=self._settings.here,
-            dial_seconds=self._settings.dial_timeout,
-            clock=self._settings.clock,
+            dial_seconds=self._settings.devices.dial_seconds,
+            clock=self._settings.devices.clock,
         ).run()
