@@ -16,7 +16,7 @@ DRA_FIGURES = (
     Figure("unprepare_p99_s", factor=1.0, beside="prepare_p50_s"),
     Figure("prepare_200_parallel_s"),
     Figure("prepare_199_beside_one_waiting_s"),
-    Figure("rss_both_doors_bytes", at_most=72e6),
+    Figure("rss_both_doors_bytes", at_most=60e6),
     Figure("slices_10000_devices_converge_s", at_most=3.0),
     Figure("slices_10000_devices_writes", at_most=REFERENCE_WRITES),
     Figure("slices_one_change_s", at_most=0.3),

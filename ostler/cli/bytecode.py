@@ -1,7 +1,7 @@
 """The bytecode of all modules that an agent loads, in one file: a start then opens one file instead of 300.
 
 Finding a module, and opening, checking and reading its file take a third of what loading it takes. The file is a copy
-of Python's own ``.pyc`` files without docstrings (``ostler.cli.docstrings``), lies beside those of ``ostler`` and is
+of Python's own ``.pyc`` files without what no agent needs (``_small``), lies beside those of ``ostler`` and is
 made as they are: by an agent that has settled, if it may write there, or by the installation
 (``python -m ostler.cli.bytecode``), which copies a part of nvidia-ml-py (``ostler.cli.partial_modules``). Without it
 modules are loaded as usual.
@@ -286,11 +286,26 @@ def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
     if flags != _COMPARED:
         # By time and size alone nobody would notice that its source is another.
         return b""
-    from ostler.cli.docstrings import without_docstrings
-
     code: CodeType = marshal.loads(content[_HEADER:])  # noqa: S302  # as Python loads it
     # Python's own loader puts the right name into code that was compiled under another one.
-    return marshal.dumps(without_docstrings(code)) if code.co_filename == source else b""
+    return marshal.dumps(_small(source, code)) if code.co_filename == source else b""
+
+
+def _small(source: str, code: CodeType) -> CodeType:
+    """The code of a source file without what no agent needs of it."""
+    # Loaded by then, or by a command that takes no part in the start.
+    from ostler.cli.annotations import without_annotations
+    from ostler.cli.docstrings import without_docstrings
+    from ostler.cli.line_tables import without_columns
+
+    small = without_columns(without_docstrings(code))
+    # Other packages may read the annotations of their functions.
+    return without_annotations(small) if source.startswith(_own_folders()) else small
+
+
+def _own_folders() -> tuple[str, ...]:
+    root = ostler.__path__[0].rpartition("/")[0]
+    return tuple(f"{root}/{package.partition('/')[0]}/" for package in _OWN)
 
 
 def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:
@@ -298,14 +313,12 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
 
     Compiled anew: the ``.pyc`` files of an image are made before the place is known, and lie elsewhere for some.
     """
-    from ostler.cli.docstrings import without_docstrings
-
     folder = folder.rstrip("/")
     for source, cached in sources.items():
         place = source.removeprefix(folder)
         with open(source, "rb") as file:  # noqa: PTH123  # as above
             code = compile(file.read(), place, "exec", dont_inherit=True)
-        yield place, (cached.removeprefix(folder), None, marshal.dumps(without_docstrings(code)))
+        yield place, (cached.removeprefix(folder), None, marshal.dumps(_small(source, code)))
 
 
 def in_part(source: str, place: str, piece: Piece) -> Piece:
@@ -325,9 +338,7 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     part = part_of(Path(source).read_bytes(), place, used)
     if part is None or (stamp is not None and stamp != stamp_of(source)):
         return piece
-    from ostler.cli.docstrings import without_docstrings
-
-    return cached, stamp, marshal.dumps(without_docstrings(part))
+    return cached, stamp, marshal.dumps(_small(source, part))
 
 
 def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:

@@ -32,7 +32,7 @@ def without_docstrings(code: CodeType) -> CodeType:
 
 def _docstring(code: CodeType) -> int | None:
     """The number of the constant that is the docstring and nothing else; None if there is none."""
-    instructions = _instructions(code.co_code)
+    instructions = instructions_of(code.co_code)
     used = [number for operation, number in instructions if operation in _LOADS]
     if code.co_flags & _FUNCTION:
         number = 0 if _is_documented(code) else None
@@ -62,7 +62,7 @@ def _is_assigned(code: CodeType, at: int) -> bool:
 def _reads_docstring(code: CodeType) -> bool:
     """Whether the module or class, or a function in it, reads the name ``__doc__``."""
     if "__doc__" in code.co_names:
-        for operation, argument in _instructions(code.co_code):
+        for operation, argument in instructions_of(code.co_code):
             # The lowest bit of a global's number says how it is called.
             number = {opmap["LOAD_NAME"]: argument, opmap["LOAD_GLOBAL"]: argument >> 1}.get(operation)
             if number is not None and code.co_names[number] == "__doc__":
@@ -75,7 +75,7 @@ def _is_documented(code: CodeType) -> bool:
     return not code.co_name.startswith("<") and bool(code.co_consts) and isinstance(code.co_consts[0], str)
 
 
-def _instructions(compiled: bytes) -> list[tuple[int, int]]:
+def instructions_of(compiled: bytes) -> list[tuple[int, int]]:
     """Operations with their arguments, caches among them, whose operation is 0."""
     found, extended = [], 0
     for at in range(0, len(compiled), 2):

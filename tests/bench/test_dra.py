@@ -37,7 +37,7 @@ def test_every_promised_figure_of_the_dra_door_has_its_target() -> None:
         "unprepare_p99_s": 1.0,
         "prepare_200_parallel_s": None,
         "prepare_199_beside_one_waiting_s": None,
-        "rss_both_doors_bytes": 72e6,
+        "rss_both_doors_bytes": 60e6,
         "slices_10000_devices_converge_s": 3.0,
         "slices_10000_devices_writes": 79,
         "slices_one_change_s": 0.3,

@@ -15,6 +15,7 @@ from py_compile import PycInvalidationMode
 
 import pytest
 
+import node.values
 from ostler.cli.bytecode import (
     BytecodeFile,
     BytecodeFinder,
@@ -339,3 +340,19 @@ def test_an_installation_makes_the_file_of_everything_an_agent_loads(tmp_path: P
     assert len(list(tmp_path.rglob("*.bytecode"))) == 1
     lines = LOADED.replace("import json.scanner", "import ostler.cli.run, json.scanner").replace("settle()\n", "")
     assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(printed(tmp_path, "-c", lines).split())
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="newer Pythons keep annotations")
+def test_code_of_ostler_has_lines_alone_and_no_annotations_and_that_of_others_keeps_annotations(tmp_path: Path) -> None:
+    other = tmp_path / "other.py"
+    other.write_text("from __future__ import annotations\ndef value(given: int) -> int: ...\n")
+    found: dict[str, dict[str, object]] = {}
+    for source, piece in staged_code(dict.fromkeys((str(other), node.values.__file__), ""), "/"):
+        code = marshal.loads(piece[2])
+        assert {position[2] for position in code.co_positions()} == {None}
+        found[source] = {"__name__": "node.values"}
+        exec(code, found[source])
+    assert [getattr(names["value"], "__annotations__", None) for names in found.values()] == [
+        {"given": "int", "return": "int"},
+        {},
+    ]
