@@ -83,11 +83,9 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
 
     A missing file proves nothing, because a kubelet always has one. Nor does an unlinked one: it was replaced.
     """
-    from node.kubelet.dra_state import (  # At the start, registration comes first.
-        FILE_NAME,
-        DraStateError,
-        decode,
-    )
+    # Here and not above: at the start, registration comes first.
+    from node.kubelet.dra_state import FILE_NAME, decode
+    from node.kubelet.gojson import KubeletStateError
 
     path = root / FILE_NAME
     try:
@@ -95,7 +93,7 @@ def read_kubelet_claims(root: Path) -> KubeletClaims:
         with opened(path, links=True) as descriptor:
             state = decode(content(descriptor, path, KUBELET_STATE))
             replaced = os.fstat(descriptor).st_nlink == 0
-    except (OSError, DraStateError) as error:
+    except (OSError, KubeletStateError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
         return KubeletClaims({}, f"{path} cannot be used: {reason}")
     if replaced:

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from node import values
 from node.kubelet import gojson
 from node.kubelet.godump import as_bytes, fnv32, listed, mapped
-from node.kubelet.gojson import FieldPlace, JsonError, Value
+from node.kubelet.gojson import CorruptedStateError, FieldPlace, KubeletStateError, Value
 
 FILE_NAME = "kubelet_internal_checkpoint"
 """Name of the file in the kubelet's device plugin folder."""
@@ -29,32 +29,11 @@ NO_NUMA = -1
 Ids = tuple[str, ...] | None
 
 
-class CheckpointError(Exception):
-    """A checkpoint that cannot be used; the message is the kubelet's own."""
-
-
-class CheckpointNotFoundError(CheckpointError):
+class CheckpointNotFoundError(KubeletStateError):
     """There is no such file."""
 
     def __init__(self) -> None:
         super().__init__("checkpoint is not found")
-
-
-class CheckpointCorruptedError(CheckpointError):
-    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
-
-    ``content``: what the file says anyway, for people alone.
-    """
-
-    def __init__(self, expected: int, found: int, content: Checkpoint) -> None:
-        super().__init__("checkpoint is corrupted")
-        self.expected = expected
-        self.found = found
-        self.content = content
-
-
-class CheckpointUnreadableError(CheckpointError):
-    """The text is not the JSON of a checkpoint."""
 
 
 @values.quick
@@ -92,21 +71,18 @@ class Checkpoint(values.Value):
 def decode(text: bytes) -> Checkpoint:
     """The checkpoint in ``text``, as a kubelet reads it.
 
-    Raises ``CheckpointUnreadableError`` (no JSON, or members of a wrong type; the pre-1.20 form is one of these) and
-    ``CheckpointCorruptedError`` (the checksum does not fit).
+    Raises ``JsonError`` (no JSON, or members of a wrong type; the pre-1.20 form is one of these) and
+    ``CorruptedStateError`` (the checksum does not fit).
     """
     checkpoint, found = Checkpoint((), {}), 0
-    try:
-        for name, value in gojson.members(gojson.parse(text), FieldPlace("", "checkpoint.Data")) or ():
-            if name.casefold() == "data":
-                checkpoint = _read_data(value, checkpoint)
-            elif name.casefold() == "checksum":
-                found = gojson.unsigned(value, FieldPlace("Data.Checksum", "checksum.Checksum"))
-    except JsonError as error:
-        raise CheckpointUnreadableError(str(error)) from error
+    for name, value in gojson.members(gojson.parse(text), FieldPlace("", "checkpoint.Data")) or ():
+        if name.casefold() == "data":
+            checkpoint = _read_data(value, checkpoint)
+        elif name.casefold() == "checksum":
+            found = gojson.unsigned(value, FieldPlace("Data.Checksum", "checksum.Checksum"))
     expected = checksum(checkpoint)
     if expected != found:
-        raise CheckpointCorruptedError(expected, found, checkpoint)
+        raise CorruptedStateError(expected, found, checkpoint)
     return checkpoint
 
 

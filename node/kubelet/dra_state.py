@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
 from node.kubelet import gojson
-from node.kubelet.gojson import FieldPlace, JsonError
+from node.kubelet.gojson import CorruptedStateError, FieldPlace, JsonError
 from node.kubelet.gojson import Value as JsonTree
 from node.values import Value, value
 
@@ -29,27 +29,6 @@ _KIND = "DRACheckpoint"
 _API_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:[.,](\d{1,9})\d*)?(Z|[+-]\d\d:\d\d)")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class DraStateError(Exception):
-    """A state file that cannot be used; the message is the kubelet's own."""
-
-
-class DraStateCorruptedError(DraStateError):
-    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
-
-    ``content``: what the data says anyway, for people alone; None where it is no data of claims.
-    """
-
-    def __init__(self, expected: int, found: int, content: DraState | None) -> None:
-        super().__init__("checkpoint is corrupted")
-        self.expected = expected
-        self.found = found
-        self.content = content
-
-
-class DraStateUnreadableError(DraStateError):
-    """The text is not the JSON of a state file."""
 
 
 @value
@@ -104,22 +83,19 @@ HealthByDriver = Mapping[str, tuple[DeviceHealth, ...]]
 def decode(text: bytes) -> DraState:
     """The claims in ``text``, as a kubelet reads them; ``{}`` is a file that was never filled.
 
-    Raises ``DraStateUnreadableError`` and ``DraStateCorruptedError``.
+    Raises ``JsonError`` and ``CorruptedStateError``.
     """
     data = _inner(DraState())
     found = zlib.crc32(data.encode())
-    try:
-        for name, member in gojson.members(gojson.parse(text), FieldPlace("", "state.Checkpoint")) or ():
-            if name.casefold() == "data" and member is not None:
-                data = gojson.string(member, FieldPlace("Checkpoint.Data", "string"))
-            elif name.casefold() == "checksum" and member is not None:
-                found = _unsigned32(member, FieldPlace("Checkpoint.Checksum", "uint32"))
-        expected = zlib.crc32(data.encode())
-        if expected != found:
-            raise DraStateCorruptedError(expected, found, _damaged_content(data))
-        return _read_data(gojson.parse(data.encode()))
-    except JsonError as error:
-        raise DraStateUnreadableError(str(error)) from error
+    for name, member in gojson.members(gojson.parse(text), FieldPlace("", "state.Checkpoint")) or ():
+        if name.casefold() == "data" and member is not None:
+            data = gojson.string(member, FieldPlace("Checkpoint.Data", "string"))
+        elif name.casefold() == "checksum" and member is not None:
+            found = _unsigned32(member, FieldPlace("Checkpoint.Checksum", "uint32"))
+    expected = zlib.crc32(data.encode())
+    if expected != found:
+        raise CorruptedStateError(expected, found, _damaged_content(data))
+    return _read_data(gojson.parse(data.encode()))
 
 
 def encode(state: DraState) -> bytes:
@@ -129,12 +105,9 @@ def encode(state: DraState) -> bytes:
 
 
 def decode_health(text: bytes) -> HealthByDriver:
-    """The health of every driver's devices; raises ``DraStateUnreadableError`` (the kubelet then starts without)."""
-    try:
-        drivers = gojson.members(gojson.parse(text), FieldPlace("", "state.DevicesHealthMap")) or ()
-        return {driver: _read_driver_health(member) for driver, member in drivers}
-    except JsonError as error:
-        raise DraStateUnreadableError(str(error)) from error
+    """The health of every driver's devices; raises ``JsonError`` (the kubelet then starts without)."""
+    drivers = gojson.members(gojson.parse(text), FieldPlace("", "state.DevicesHealthMap")) or ()
+    return {driver: _read_driver_health(member) for driver, member in drivers}
 
 
 def encode_health(health: HealthByDriver) -> bytes:

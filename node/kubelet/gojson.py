@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from node import values
 from node.documents import DocumentRefused, check_count
@@ -22,7 +22,24 @@ _NUMBERS = frozenset({"int", "int64", "uint32", "uint64", "checksum.Checksum", "
 """Go types of the state files that are numbers."""
 
 
-class JsonError(ValueError):
+class KubeletStateError(Exception):
+    """A state file that a kubelet cannot use; the message is the kubelet's own."""
+
+
+class CorruptedStateError(KubeletStateError):
+    """The checksum does not fit the data: ``expected`` is what the data gives, ``found`` what the file says.
+
+    ``content``: what the data says anyway, for people alone; None if it is not data of that file.
+    """
+
+    def __init__(self, expected: int, found: int, content: Any) -> None:
+        super().__init__("checkpoint is corrupted")
+        self.expected = expected
+        self.found = found
+        self.content = content
+
+
+class JsonError(KubeletStateError, ValueError):
     """Text that the decoder refuses; the message is the decoder's."""
 
 

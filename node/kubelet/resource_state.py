@@ -17,7 +17,7 @@ from typing import Final, Generic, Literal, NamedTuple, TypeVar
 
 from node.kubelet import gojson
 from node.kubelet.godump import as_bytes, fnv32
-from node.kubelet.gojson import FieldPlace, JsonError
+from node.kubelet.gojson import CorruptedStateError, FieldPlace, JsonError, KubeletStateError
 from node.kubelet.gojson import Value as JsonTree
 
 Since = Literal["1.34", "1.36", "1.37"]
@@ -93,26 +93,18 @@ class ResourceManager(NamedTuple, Generic[State]):
     """Whether a file has a form that none of these kubelets reads."""
 
 
-class _Mismatch(JsonError):
-    def __init__(self, expected: int, found: int, content: object) -> None:
-        super().__init__("checkpoint is corrupted")
-        self.expected = expected
-        self.found = found
-        self.content = content
-
-
 def decode(manager: ResourceManager[State], text: bytes, since: Since) -> State:
     """The content by the first form that fits; raises ``ResourceStateError`` with the error that the kubelet logs."""
     try:
         tree = gojson.parse(text)
     except JsonError as error:
         raise ResourceStateError(str(error), "json") from error
-    refused: JsonError = JsonError("")
-    mismatch: _Mismatch | None = None
+    refused: KubeletStateError = JsonError("")
+    mismatch: CorruptedStateError | None = None
     if since == "1.37" and _has_data(tree):
         try:
             return _read_data(manager, tree)
-        except _Mismatch as error:
+        except CorruptedStateError as error:
             refused = mismatch = error
         except JsonError as error:
             refused = error
@@ -121,7 +113,7 @@ def decode(manager: ResourceManager[State], text: bytes, since: Since) -> State:
         for form in manager.forms[since]:
             try:
                 return _read_form(manager, tree, form)
-            except _Mismatch as error:
+            except CorruptedStateError as error:
                 refused = error
                 if mismatch is None or not (form.flat or form.pods):
                     mismatch = error  # By the form that kubelets write.
@@ -146,7 +138,7 @@ def _read_form(manager: ResourceManager[State], tree: JsonTree, form: StateForm)
         return state
     sums = [fnv32(manager.dump(state, form, struct)) for struct in form.hashed]
     if found not in sums:
-        raise _Mismatch(sums[-1], found, state)
+        raise CorruptedStateError(sums[-1], found, state)
     return state
 
 
@@ -178,7 +170,7 @@ def _read_data(manager: ResourceManager[State], tree: JsonTree) -> State:
         raise JsonError(f"failed to deserialize {manager.name} checkpoint data: {error}") from error
     expected = fnv32(f"(string){data}")
     if expected != found:
-        raise _Mismatch(expected, found, state)
+        raise CorruptedStateError(expected, found, state)
     return state
 
 

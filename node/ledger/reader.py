@@ -261,7 +261,8 @@ def holdings(answer: api_pb2.ListPodResourcesResponse) -> Holdings:
 
 def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
     """The file's content and identity (None if the folder has no such file); blocking. Raises ``CheckpointFault``."""
-    from node.kubelet.checkpoint import CheckpointError, decode
+    from node.kubelet.checkpoint import decode
+    from node.kubelet.gojson import KubeletStateError
 
     try:
         with opened(path) as descriptor:
@@ -275,7 +276,7 @@ def read_checkpoint(path: Path) -> tuple[FileId | None, Holdings]:
         raise CheckpointFault(f"{path}: {error.strerror or error}") from error
     try:
         entries = decode(text).held().values()
-    except CheckpointError as error:
+    except KubeletStateError as error:
         raise CheckpointFault(f"{path}: {error}") from error
     found = tuple(
         Holding(entry.resource, id_, entry.container, uid=entry.pod_uid)

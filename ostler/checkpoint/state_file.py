@@ -18,9 +18,10 @@ from typing import Literal
 from google.protobuf.message import DecodeError
 
 from node.kubelet import checkpoint, cpu_state, dra_state, memory_state
-from node.kubelet.checkpoint import Checkpoint, CheckpointCorruptedError, CheckpointError
+from node.kubelet.checkpoint import Checkpoint
 from node.kubelet.cpu_state import CpuState, decode_cpus
-from node.kubelet.dra_state import DraState, DraStateCorruptedError, DraStateError
+from node.kubelet.dra_state import DraState
+from node.kubelet.gojson import CorruptedStateError, KubeletStateError
 from node.kubelet.memory_state import MemoryState, decode_memory
 from node.kubelet.resource_state import READERS, ResourceStateError, Since
 from node.opening import KUBELET_STATE, read_regular
@@ -176,12 +177,12 @@ def judge(path: Path, text: bytes, kind: StateKind) -> StateFile:
 def _devices(path: Path, text: bytes) -> StateFile:
     try:
         content = checkpoint.decode(text)
-    except CheckpointError as error:
+    except KubeletStateError as error:
         said = (
             f"starts without it ({error}): it does not know which containers have devices, and admits pods without "
             "their devices until the plugins have registered"
         )
-        shown = error.content if isinstance(error, CheckpointCorruptedError) else None
+        shown = error.content if isinstance(error, CorruptedStateError) else None
         start = NextStart(_ALL, Start.FORGETS, said, str(error))
         return StateFile(path, StateKind.DEVICES, shown, _damage(error), (start,))
     lost = [entry for entry in content.entries or () if answer_of(entry.response) is None]
@@ -198,8 +199,8 @@ def _devices(path: Path, text: bytes) -> StateFile:
     return StateFile(path, StateKind.DEVICES, content, damage, (NextStart(_ALL, Start.RESTORES, restores),))
 
 
-def _damage(error: CheckpointError | DraStateError) -> StateDamage:
-    if isinstance(error, CheckpointCorruptedError | DraStateCorruptedError):
+def _damage(error: KubeletStateError) -> StateDamage:
+    if isinstance(error, CorruptedStateError):
         return _sums(error.expected, error.found)
     text = str(error)
     if text.startswith("json: cannot unmarshal array") and text.endswith("type checkpoint.DevicesPerNUMA"):
@@ -222,9 +223,9 @@ def answer_of(response: bytes | None) -> api_pb2.ContainerAllocateResponse | Non
 def _claims(path: Path, text: bytes) -> StateFile:
     try:
         content = dra_state.decode(text)
-    except DraStateError as error:
+    except KubeletStateError as error:
         said = f"does not start: failed to get checkpoint {dra_state.FILE_NAME}: {error}"
-        shown = error.content if isinstance(error, DraStateCorruptedError) else None
+        shown = error.content if isinstance(error, CorruptedStateError) else None
         start = NextStart(_ALL, Start.REFUSES, said, str(error))
         return StateFile(path, StateKind.CLAIMS, shown, _damage(error), (start,))
     said = "restores these claims, and asks the drivers to prepare each again when a pod needs it"

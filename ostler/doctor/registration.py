@@ -15,7 +15,8 @@ from pathlib import Path
 import grpc
 
 from node.inventory.vendors import VENDORS
-from node.kubelet.checkpoint import FILE_NAME, Checkpoint, CheckpointError, decode
+from node.kubelet.checkpoint import FILE_NAME, Checkpoint, decode
+from node.kubelet.gojson import KubeletStateError
 from node.kubelet.watcher_service import INQUIRY
 from node.opening import KUBELET_STATE, read_regular
 from node.rules import PROFILE, matches_pattern
@@ -108,7 +109,7 @@ def read_checkpoint(path: Path) -> CheckpointFacts:
         return CheckpointFacts(absent=True)
     except PermissionError:
         return CheckpointFacts(hidden=True)
-    except (OSError, CheckpointError) as error:
+    except (OSError, KubeletStateError) as error:
         return CheckpointFacts(fault=getattr(error, "strerror", None) or str(error))
 
 

@@ -13,7 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from node.kubelet.checkpoint import Checkpoint, CheckpointError, CheckpointNotFoundError
+from node.kubelet.checkpoint import Checkpoint, CheckpointNotFoundError
+from node.kubelet.gojson import KubeletStateError
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.devices import DeviceSet
 from sandbox.kubelet.errors import cause_of
@@ -64,7 +65,7 @@ class PluginResources:
         except CheckpointNotFoundError as error:
             log.info("Failed to read data from checkpoint", extra={"path": str(self._file.path), "error": str(error)})
             return
-        except (CheckpointError, OSError) as error:
+        except (KubeletStateError, OSError) as error:
             log.warning(
                 "Continue after failing to read checkpoint file. Device allocation info may NOT be up-to-date",
                 extra={"path": str(self._file.path), "error": str(error)},

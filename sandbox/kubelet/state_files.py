@@ -33,7 +33,7 @@ class CheckpointFile:
         self.path = directory / FILE_NAME
 
     def read(self) -> Checkpoint:
-        """The file's content; raises ``CheckpointError`` in one of its forms, or OSError."""
+        """The file's content; raises ``KubeletStateError`` in one of its forms, or OSError."""
         try:
             text = read_regular(self.path, KUBELET_STATE)
         except FileNotFoundError as error:

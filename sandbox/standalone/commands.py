@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from node.kubelet.checkpoint import FILE_NAME, CheckpointError, decode
+from node.kubelet.checkpoint import FILE_NAME, decode
+from node.kubelet.gojson import KubeletStateError
 from node.opening import KUBELET_STATE, read_regular
 from sandbox.cluster.cluster import PodOutcome, SandboxCluster
 from sandbox.cluster.explaining import explained
@@ -238,7 +239,7 @@ class Commands:
             checkpoint = decode(read_regular(path, KUBELET_STATE))
         except FileNotFoundError:
             return Answer({"checkpoint": None}, [f"{path}: no checkpoint yet; the kubelet writes it at the first list"])
-        except (CheckpointError, OSError) as error:
+        except (KubeletStateError, OSError) as error:
             return Answer({"checkpoint": str(path)}, problem=f"{path} is damaged: {error}")
         pods = {pod.uid: name_of((pod.namespace, pod.name)) for pod in self._node.kubelet.pods()}
         document = checkpoint_document(str(path), checkpoint, pods)

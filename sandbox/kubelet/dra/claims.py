@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from node.kubelet import dra_state
-from node.kubelet.dra_state import FILE_NAME, DeviceState, DraState, DraStateError
+from node.kubelet.dra_state import FILE_NAME, DeviceState, DraState
+from node.kubelet.gojson import KubeletStateError
 from node.opening import KUBELET_STATE, read_regular
 from protos.podresources.v1 import api_pb2
 from sandbox.kubelet.dra.health import HealthCache
@@ -60,7 +61,7 @@ class ClaimCache:
             if not self._path.exists():
                 self.write()
             state = dra_state.decode(read_regular(self._path, KUBELET_STATE))
-        except (DraStateError, OSError) as error:
+        except (KubeletStateError, OSError) as error:
             raise KubeletError(
                 "create ResourceClaim cache: GetOrCreate() on checkpoint state: "
                 f"failed to get checkpoint {FILE_NAME}: {cause_of(error)}"

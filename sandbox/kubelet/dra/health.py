@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from node.kubelet import dra_state
-from node.kubelet.dra_state import HEALTH_FILE_NAME, DraStateError
+from node.kubelet.dra_state import HEALTH_FILE_NAME
+from node.kubelet.gojson import KubeletStateError
 from node.opening import KUBELET_STATE, read_regular
 from sandbox.kubelet.dra.instance import HealthReport
 from sandbox.kubelet.state_files import write_state
@@ -51,7 +52,7 @@ class HealthCache:
             state = dra_state.decode_health(read_regular(self._path, KUBELET_STATE))
         except FileNotFoundError:
             return
-        except (DraStateError, OSError) as error:
+        except (KubeletStateError, OSError) as error:
             log.warning("the health state is not usable, starting without", extra={"error": str(error)})
             return
         for driver, devices in state.items():

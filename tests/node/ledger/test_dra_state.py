@@ -15,14 +15,12 @@ from node.kubelet.dra_state import (
     DeviceHealth,
     DeviceState,
     DraState,
-    DraStateCorruptedError,
-    DraStateError,
-    DraStateUnreadableError,
     decode,
     decode_health,
     encode,
     encode_health,
 )
+from node.kubelet.gojson import CorruptedStateError, JsonError, KubeletStateError
 from tests.making.recorded_cases import cases_in, files_in
 
 _FOLDER = Path(__file__).parents[2] / "vectors" / "kubelet"
@@ -82,7 +80,7 @@ def test_state_file_has_the_kubelets_verdict_and_reading(case: dict[str, Any]) -
         written = json.loads(json.loads(encode(decode(text)))["Data"])
         assert written["ClaimInfoStateList"] == case["data"]["ClaimInfoStateList"]
     else:
-        with pytest.raises(DraStateError) as refused:
+        with pytest.raises(KubeletStateError) as refused:
             decode(text)
         # The kubelet itself puts these words in front of the reader's.
         assert case["error"] == f"failed to get checkpoint dra_manager_state: {refused.value}"
@@ -114,13 +112,13 @@ def test_an_empty_object_is_a_file_that_was_never_filled() -> None:
     ],
 )
 def test_what_is_no_state_is_unreadable_in_the_kubelets_words(text: bytes, message: str) -> None:
-    with pytest.raises(DraStateUnreadableError) as refused:
+    with pytest.raises(JsonError) as refused:
         decode(text)
     assert str(refused.value).endswith(message)
 
 
 def test_a_wrong_checksum_is_corruption() -> None:
-    with pytest.raises(DraStateCorruptedError, match="checkpoint is corrupted") as refused:
+    with pytest.raises(CorruptedStateError, match="checkpoint is corrupted") as refused:
         decode(_file({}, checksum=7))
     assert (refused.value.found, refused.value.expected) == (7, zlib.crc32(b"{}"))
 
@@ -128,7 +126,7 @@ def test_a_wrong_checksum_is_corruption() -> None:
 @given(st.binary(max_size=64))
 def test_any_bytes_are_a_state_or_a_named_error(text: bytes) -> None:
     for read in (decode, decode_health):
-        with contextlib.suppress(DraStateError):
+        with contextlib.suppress(KubeletStateError):
             read(text)
 
 
@@ -154,5 +152,5 @@ def test_health_that_is_written_is_read_back(updated: int, timeout: int, message
 
 def test_a_time_that_is_none_is_unreadable() -> None:
     text = b'{"d":{"Devices":{"a/b":{"LastUpdated":"yesterday"}}}}'
-    with pytest.raises(DraStateUnreadableError, match='parsing time "yesterday"'):
+    with pytest.raises(JsonError, match='parsing time "yesterday"'):
         decode_health(text)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from node.kubelet.checkpoint import FILE_NAME, CheckpointError, decode
+from node.kubelet.checkpoint import FILE_NAME, decode
+from node.kubelet.gojson import KubeletStateError
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.errors import KubeletError, RegistrationError
 from sandbox.kubelet.kubelet import Kubelet
@@ -220,7 +221,7 @@ class Scenario:
         text = self._checkpoint.read_bytes()
         try:
             decode(text)
-        except CheckpointError:
+        except KubeletStateError:
             sound = False
         else:
             sound = True

@@ -12,15 +12,13 @@ from hypothesis import strategies as st
 from node.kubelet.checkpoint import (
     FILE_NAME,
     Checkpoint,
-    CheckpointCorruptedError,
     CheckpointEntry,
-    CheckpointError,
     CheckpointNotFoundError,
-    CheckpointUnreadableError,
     checksum,
     decode,
     encode,
 )
+from node.kubelet.gojson import CorruptedStateError, JsonError, KubeletStateError
 from sandbox.kubelet.state_files import CheckpointFile
 from tests.making.recorded_cases import cases_in, files_in
 
@@ -72,7 +70,7 @@ def test_text_is_read_or_refused_as_by_the_kubelet(case: dict[str, Any]) -> None
             entry.pop("alloc_resp_parses")
         assert _data(decode(case["text"].encode())) == expected
     else:
-        with pytest.raises(CheckpointError) as caught:
+        with pytest.raises(KubeletStateError) as caught:
             decode(case["text"].encode())
         assert str(caught.value) == case["error"]
 
@@ -89,7 +87,7 @@ def test_what_is_written_is_read_again(checkpoint: Checkpoint) -> None:
 
 @given(st.binary(max_size=40) | _text.map(lambda text: json.dumps({"Data": text}).encode()))
 def test_garbage_is_refused_and_never_worse(text: bytes) -> None:
-    with pytest.raises(CheckpointError):
+    with pytest.raises(KubeletStateError):
         decode(text)
 
 
@@ -109,13 +107,13 @@ def test_garbage_is_refused_and_never_worse(text: bytes) -> None:
     ],
 )
 def test_unreadable_text_is_named_with_its_place(text: bytes, message: str) -> None:
-    with pytest.raises(CheckpointUnreadableError) as caught:
+    with pytest.raises(JsonError) as caught:
         decode(text)
     assert message in str(caught.value)
 
 
 def test_corruption_says_both_checksums() -> None:
-    with pytest.raises(CheckpointCorruptedError) as caught:
+    with pytest.raises(CorruptedStateError) as caught:
         decode(b'{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{}},"Checksum":7}')
     assert (caught.value.expected, caught.value.found) == (2932075448, 7)
 
