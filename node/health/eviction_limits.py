@@ -76,6 +76,11 @@ class EvictionLimits:
         return tuple(on[kind] for kind in sorted(on)) if self.policy.limits_evictions else ()
 
     @property
+    def is_idle(self) -> bool:
+        """Whether no limit holds and no device is, or was a moment ago, unhealthy or excused."""
+        return not (self._on or self._kinds or self._excused or self._ailing or self._recovered)
+
+    @property
     def excused(self) -> tuple[str, ...]:
         """Devices that start no limit until they have been healthy, or will start none after a restart."""
         return tuple(sorted(self._excused | self._spent))

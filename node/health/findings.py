@@ -80,6 +80,11 @@ class Findings:
         """Follow another policy; the former one has judged what happened before."""
         self.policy = policy
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no device has findings or an override, or had some lately."""
+        return not (self._tracks or self._scans or self.overrides)
+
     def concerns(self, name: str) -> bool:
         """Whether a device has findings, or had some lately."""
         return name in self._tracks or name in self._scans or name in self.overrides

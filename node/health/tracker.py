@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from node.health.eviction_limits import EvictionLimit, EvictionLimits, Sick
 from node.health.finding import Verdict, judged
@@ -72,6 +73,9 @@ class Judgement(Value):
     changed: bool = False
     changes: tuple[HealthChange, ...] = ()
     eviction_limits: tuple[EvictionLimit, ...] = ()
+
+
+_NOTHING: Final = Judgement()
 
 
 class HealthTracker:
@@ -158,7 +162,14 @@ class HealthTracker:
 
     def looked(self, look: Look, now: float) -> Judgement:
         """Take in a source's look."""
+        if self._is_calm and not any(look.found.values()):
+            return _NOTHING  # As nearly all looks in the life of an agent.
         return self._settle(self.findings.looked(look, self._devices, now) | self.advance(now), now)
+
+    @property
+    def _is_calm(self) -> bool:
+        """Whether nothing is known against any device, so that neither time nor a look without findings matters."""
+        return not (self._sick or self._may_evict) and self.findings.is_empty and self.eviction_limits.is_idle
 
     def passed(self, now: float) -> Judgement:
         """Time passed."""

@@ -38,6 +38,8 @@ _FOR_GOOD = ("FUNCTION_NOT_FOUND", "ARGUMENT_VERSION_MISMATCH")
 """Errors of a call that this library refuses for every GPU; INVALID_ARGUMENT may concern one GPU."""
 _OLD_FABRIC = "nvmlDeviceGetGpuFabricInfo"
 _FABRIC_V3, _FABRIC_V2, _FABRIC_V1 = "c_nvmlGpuFabricInfo_v3_t", "c_nvmlGpuFabricInfo_v2_t", "c_nvmlGpuFabricInfo_t"
+_FABRICS = 64
+"""Most answers about the fabric that are remembered."""
 _TAKEN_WITHIN = 6.0
 """Seconds that a new binding waits for the users of the previous one."""
 
@@ -104,6 +106,8 @@ class Binding:
         self._module: Any = pynvml
         self._refused: dict[tuple[str, str], str] = {}
         """Calls with a layout that this driver has reported as unknown, and the error."""
+        self._fabrics: dict[tuple[str, bytes], Fabric] = {}
+        """The last answers about the fabric, by layout and bytes: all GPUs of a fabric say the same."""
         self._errors: dict[int, str] = {
             code: name.removeprefix(_ERROR) for name, code in vars(pynvml).items() if name.startswith(_ERROR)
         }
@@ -312,8 +316,18 @@ class Binding:
                 if failed.error in _FOR_GOOD:
                     self._refused[name, layout] = failed.error
             else:
-                return _fabric(info)
+                return self._fabric_of(layout, info)
         raise first or CallFailed(call, "FUNCTION_NOT_FOUND")
+
+    def _fabric_of(self, layout: str, info: Any) -> Fabric:
+        """The fabric of a filled structure, which is taken apart only where it says something new."""
+        written = layout, bytes(info)
+        fabric = self._fabrics.get(written)
+        if fabric is None:
+            if len(self._fabrics) >= _FABRICS:
+                self._fabrics.clear()
+            fabric = self._fabrics[written] = _fabric(info)
+        return fabric
 
     def sram(self, call: str, gpu: Handle) -> SramErrors:
         """Uncorrectable errors of a GPU's SRAM."""

@@ -42,8 +42,8 @@ class _FieldValue(ctypes.Structure):
     )
 
 
-_LAYOUT = struct.Struct("@IIqqIIQ")
-"""A ``_FieldValue``; the last three are its kind, its result and the bits of its value."""
+_LAYOUT = "24xIIQ"
+"""The kind, the result and the bits of the value of a ``_FieldValue``, without its name and the times of the answer."""
 
 
 class FieldQuery:
@@ -54,12 +54,13 @@ class FieldQuery:
         self.values = (_FieldValue * len(self.fields))()
         for value, (number, scope) in zip(self.values, self.fields, strict=True):
             value.field, value.scope = number, scope
-        self._last: tuple[list[tuple[int, ...]], Mapping[tuple[int, int], int | str]] = [], {}
+        self._layout = struct.Struct("@" + _LAYOUT * len(self.fields))
+        self._last: tuple[tuple[int, ...], Mapping[tuple[int, int], int | str]] = (), {}
         """What the driver has written, without the times that it also notes, and the answers in it."""
 
     def answers(self, errors: Mapping[int, str]) -> Mapping[tuple[int, int], int | str]:
         """Each field's value after a call, or the name of its own error; the same object if all are as before."""
-        written = [each[4:] for each in _LAYOUT.iter_unpack(self.values)]
+        written = self._layout.unpack(self.values)
         if written != self._last[0]:
             found = {field_: _answer(value, errors) for field_, value in zip(self.fields, self.values, strict=True)}
             self._last = written, found

@@ -12,6 +12,7 @@ from node.health.memory import SavedHealth
 from node.health.policy import HealthPace, Policy
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.health.state import Action, Health, Recovery
+from node.health.tracker import HealthTracker, Judgement
 from node.health.xids import XidTable
 from node.inventory.model import Snapshot, SnapshotJudged
 from node.values import replace
@@ -31,6 +32,20 @@ def test_a_node_in_order_is_shown_as_it_was_scanned() -> None:
     assert shown == Snapshot(2, (replace(A, index="5"), B))
     assert shown.devices[1] is B
     assert rig.told.events == []
+
+
+def test_a_look_that_finds_nothing_judges_nothing_on_a_node_in_order_and_ends_what_was_found() -> None:
+    tracker, clean = HealthTracker(Policy()), Look("nvml", 0.0, {A.name: ()})
+    tracker.observe(Snapshot(1, (A,)), 0.0)
+    nothing = tracker.looked(clean, 1.0)
+    assert nothing == Judgement()
+    assert tracker.looked(clean, 2.0) is nothing
+    assert tracker.looked(Look("nvml", 0.0, {A.name: (LOST,)}), 3.0).changed
+    assert tracker.looked(clean, 4.0) is not nothing
+    assert tracker.judged.devices[0].health.state is UNHEALTHY
+    changed = [tracker.looked(clean, 5.0 + second).changed for second in range(3600)]
+    assert sum(changed) == 1
+    assert tracker.judged.devices[0].health.state is HEALTHY
 
 
 def test_an_xid_that_applications_cause_leaves_the_gpu_in_use_and_passes() -> None:
