@@ -12,9 +12,6 @@ from datetime import datetime
 from typing import Any
 
 from sandbox.cluster.manifests import containers_of, limits_of
-from scheduling.allocator.allocated import AllocatedState
-from scheduling.allocator.allocator import Allocator
-from scheduling.allocator.reading import AllocationError
 
 Json = dict[str, Any]
 Object = Mapping[str, Any]
@@ -44,6 +41,11 @@ def allocate(
     """The claims with their new allocation; ``others``: all claims of the cluster. Raises ``Unschedulable``."""
     if not claims:
         return []
+    # They load CEL, a fifth of the start of a kubelet that sees no claim.
+    from scheduling.allocator.allocated import AllocatedState
+    from scheduling.allocator.allocator import Allocator
+    from scheduling.allocator.reading import AllocationError
+
     try:
         allocator = Allocator(
             claims,
