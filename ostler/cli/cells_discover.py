@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.output import emit, print_document
+from ostler.cli.output import add_format, emit, print_document
 from ostler.drawing.text import plain
 from ostler.pools.source import add_source
 
@@ -22,9 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "  ostler cells discover --above topology.kubernetes.io/rack --keep cells.yaml > new.yaml\n"
         "  ostler cells discover --from h100-sxm-8 -o json"
     )
-    parser.add_argument(
-        "-o", "--output", choices=("yaml", "json"), default="yaml", help="format (default: %(default)s)"
-    )
+    add_format(parser, ("yaml", "json"))
     parser.add_argument(
         "--above",
         action="append",

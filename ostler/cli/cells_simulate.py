@@ -7,7 +7,7 @@ import dataclasses
 import sys
 
 from ostler.cli.exits import CommandFailed, Exit
-from ostler.cli.output import emit, print_document, print_table
+from ostler.cli.output import add_format, emit, print_document, print_table
 from ostler.drawing.text import plain
 
 
@@ -24,13 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("file", metavar="FILE", help="the configuration")
     parser.add_argument("trace", metavar="TRACE", help="the trace; - for standard input")
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("table", "json", "yaml", "svg"),
-        default="table",
-        help="output format (default: %(default)s)",
-    )
+    add_format(parser, ("table", "json", "yaml", "svg"))
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from ostler.cli.exits import Exit
-from ostler.cli.output import emit, print_document
+from ostler.cli.output import add_format, emit, print_document
 from ostler.drawing.text import plain
 from ostler.pools.source import add_source
 
@@ -25,13 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cluster", action="store_true", help="read pods and GPUs of the cluster that kubectl would use"
     )
-    parser.add_argument(
-        "-o",
-        "--output",
-        choices=("text", "svg", "json", "yaml"),
-        default="text",
-        help="output format (default: %(default)s)",
-    )
+    add_format(parser, ("text", "svg", "json", "yaml"))
     add_source(parser)
 
 

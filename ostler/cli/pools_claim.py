@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.garbage import uncollected
-from ostler.cli.output import emit, print_document
+from ostler.cli.output import add_format, emit, print_document
 from ostler.drawing.text import plain
 from ostler.pools.needs import add_need, check_nodes, claims_in, short_need
 
@@ -35,9 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         documents="DeviceClaim documents, and DeviceClass documents that they name",
         node="promise only devices of this node",
     )
-    parser.add_argument(
-        "-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: yaml)"
-    )
+    add_format(parser, ("yaml", "json"))
 
 
 def run(arguments: argparse.Namespace) -> int:

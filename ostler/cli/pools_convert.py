@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.garbage import uncollected
-from ostler.cli.output import emit, print_document
+from ostler.cli.output import add_format, emit, print_document
 from ostler.drawing.text import plain
 from ostler.explain.access import add_filename
 from ostler.pools.source import add_source
@@ -33,9 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_filename(parser, "documents to convert; a file, a folder, or - for stdin")
     parser.add_argument("--templates", action="store_true", help="make a ResourceClaimTemplate of every claim")
-    parser.add_argument(
-        "-o", "--output", choices=("yaml", "json"), default="yaml", help="output format (default: yaml)"
-    )
+    add_format(parser, ("yaml", "json"))
     add_source(parser)
 
 
