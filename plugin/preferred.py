@@ -54,21 +54,21 @@ class Preference:
     """Chooses among the devices of one resource; ``sharing``: how its rule shares them."""
 
     def __init__(
-        self, devices: Mapping[str, OfferedDevice], ground: PlacementMap, sharing: Sharing | None = None
+        self, devices: Mapping[str, OfferedDevice], placement: PlacementMap, sharing: Sharing | None = None
     ) -> None:
         self._order = {id_: position for position, id_ in enumerate(devices)}
         self._healthy = frozenset(id_ for id_, offered in devices.items() if offered.healthy)
-        gpus = {id_: gpu for id_, offered in devices.items() if (gpu := ground.gpu_of(offered.device))}
-        self.gpus = {id_: ground.places[gpu] for id_, gpu in gpus.items()}
+        gpus = {id_: gpu for id_, offered in devices.items() if (gpu := placement.gpu_of(offered.device))}
+        self.gpus = {id_: placement.places[gpu] for id_, gpu in gpus.items()}
         """The GPU of every device that is one or a part of one."""
-        elsewhere = {id_: ground.place_of(offered.device) for id_, offered in devices.items() if id_ not in gpus}
+        elsewhere = {id_: placement.place_of(offered.device) for id_, offered in devices.items() if id_ not in gpus}
         only_nics = all(offered.device.kind in NIC_KINDS for offered in devices.values())
         self.nics = elsewhere if only_nics else {}
         """The place of every NIC, virtual functions with their physical one; empty unless all devices are NICs."""
-        self._tree = _tree(ground, bool(gpus), elsewhere.values())
+        self._tree = _tree(placement, bool(gpus), elsewhere.values())
         numbers = {name: number for number, name in enumerate(self._tree.leaves)}
         self._leaves = {id_: numbers[gpus[id_] if id_ in gpus else elsewhere[id_].name] for id_ in devices}
-        places = ground.places | {place.name: place for place in elsewhere.values()}
+        places = placement.places | {place.name: place for place in elsewhere.values()}
         self._places = [places[name] for name in self._tree.leaves]
         self._distances: dict[Place, Sequence[int]] = {}
         self._sharing = sharing
@@ -176,18 +176,18 @@ class Preference:
         return self._distances[place]
 
 
-def _tree(ground: PlacementMap, gpus: bool, elsewhere: Iterable[Place]) -> CellTree:
+def _tree(placement: PlacementMap, gpus: bool, elsewhere: Iterable[Place]) -> CellTree:
     """The tree of a resource: the GPUs' cells if it has any, and devices that are in no cell by NUMA node."""
     by_node: dict[int, dict[str, None]] = {}
     for place in elsewhere:
         by_node.setdefault(-1 if place.numa_node is None else place.numa_node, {})[place.name] = None
-    if gpus and not by_node and ground.tree is not None:
-        return ground.tree
+    if gpus and not by_node and placement.tree is not None:
+        return placement.tree
     parts = [_cell(f"numa-{node}", CellLevel.SOCKET, tuple(names)) for node, names in sorted(by_node.items())]
-    if gpus and ground.topology.root is not None:
-        parts.insert(0, ground.topology.root)
+    if gpus and placement.topology.root is not None:
+        parts.insert(0, placement.topology.root)
     everything = tuple(name for part in parts for name in part.gpus)
-    return CellTree(Cell("resource", CellLevel.NODE, everything, tuple(parts)), ground.places if gpus else {})
+    return CellTree(Cell("resource", CellLevel.NODE, everything, tuple(parts)), placement.places if gpus else {})
 
 
 def _cell(name: str, level: CellLevel, members: tuple[str, ...]) -> Cell:

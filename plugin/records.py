@@ -92,8 +92,8 @@ class RecordSettled(Value):
 class _Resource:
     """The devices of one resource by id and by number, and how large a cell a set of them spans."""
 
-    def __init__(self, devices: Mapping[str, OfferedDevice], ground: PlacementMap) -> None:
-        self._names = {id_: ground.gpu_of(each.device) for id_, each in devices.items() if not each.share}
+    def __init__(self, devices: Mapping[str, OfferedDevice], placement: PlacementMap) -> None:
+        self._names = {id_: placement.gpu_of(each.device) for id_, each in devices.items() if not each.share}
         self._ids: dict[int, str] = {}
         self.numbers: dict[str, int] = {}
         for id_, each in devices.items():
@@ -101,7 +101,7 @@ class _Resource:
             if not each.share and each.device.parent is None and index.isascii() and index.isdigit():
                 self._ids[int(index)] = id_
                 self.numbers[id_] = int(index)
-        self._root = ground.topology.root
+        self._root = placement.topology.root
 
     def ids(self, record: PodRecord) -> frozenset[str]:
         """The ids of the recorded devices; empty if one is unknown or shared."""
@@ -142,9 +142,9 @@ class RecordBook:
         self._asking: dict[str, tuple[PendingRecord, ...]] = {}
         """By resource; dropped whenever anything changes."""
 
-    def offered(self, resource: str, devices: Mapping[str, OfferedDevice], ground: PlacementMap) -> None:
+    def offered(self, resource: str, devices: Mapping[str, OfferedDevice], placement: PlacementMap) -> None:
         """Note that a resource has these devices now."""
-        self._resources[resource] = _Resource(devices, ground)
+        self._resources[resource] = _Resource(devices, placement)
         self._asking.clear()
 
     def withdrawn(self, resource: str) -> None:

@@ -295,16 +295,16 @@ class Registrar:
     async def _register(self, now: float) -> float:
         """The Register path: call Register, unless the kubelet was called and is about to open the stream."""
         seen = self._seen
-        told = seen.registered_with == seen.kubelet and seen.registered_at > seen.stream_ended
-        quiet = seen.registered_at + STREAM_PATIENCE if told else seen.not_before
-        if not told and seen.stream_ended and seen.registered_with == seen.kubelet:
+        is_called = seen.registered_with == seen.kubelet and seen.registered_at > seen.stream_ended
+        quiet = seen.registered_at + STREAM_PATIENCE if is_called else seen.not_before
+        if not is_called and seen.stream_ended and seen.registered_with == seen.kubelet:
             quiet = max(quiet, seen.stream_ended + GRACE[RegistrationPath.REGISTER])
         if now < quiet:
             return quiet - now
         endpoint, kubelet = self._serving.endpoint, seen.kubelet
         if endpoint is None:
             return 0.0
-        if told:
+        if is_called:
             self._observer.failed(self.resource, self._serving.path.value)
         self._begin()
         try:

@@ -75,8 +75,8 @@ OPTIONS = api_pb2.DevicePluginOptions(pre_start_required=False, get_preferred_al
 class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
     """Serves one resource: its ``listing``, ``render`` for what a container gets, ``recent`` shared with the others.
 
-    ``taking`` has the last word: between it and the answer nothing waits. ``records``: the devices that a scheduler has
-    recorded for pods; None if the agent follows no records.
+    ``admission`` has the last word: between it and the answer nothing waits. ``records``: the devices that a scheduler
+    has recorded for pods; None if the agent follows no records.
 
     ``use`` is to be called whenever the listing's devices or the topology have changed.
     """
@@ -87,7 +87,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         render: Render,
         observer: PluginObserver,
         recent: RecentGrants,
-        taking: Admission = AdmitAll(),  # noqa: B008 - it has no state
+        admission: Admission = AdmitAll(),  # noqa: B008 - it has no state
         *,
         records: RecordBook | None = None,
     ) -> None:
@@ -99,7 +99,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             from plugin.records import Arrivals
 
             self._arrivals = Arrivals(records)
-        self._taking = taking
+        self._admission = admission
         self._refuses_kubelets = False
         self._kubelet: tuple[int, int] | None = None
         self._listing = listing
@@ -129,13 +129,13 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         """The handover failed: kubelets may use this plugin again."""
         self._refuses_kubelets = False
 
-    def use(self, ground: PlacementMap, sharing: Sharing | None = None) -> None:
+    def use(self, placement: PlacementMap, sharing: Sharing | None = None) -> None:
         """Prefer among the listed devices by this placement, and share them in this way."""
         self._sharing = sharing
-        self._preference = Preference(self._listing.devices, ground, sharing)
+        self._preference = Preference(self._listing.devices, placement, sharing)
         self._recent.expected.offered(self._listing.resource, self._preference)
         if self._records is not None:
-            self._records.offered(self._listing.resource, self._listing.devices, ground)
+            self._records.offered(self._listing.resource, self._listing.devices, placement)
 
     async def GetDevicePluginOptions(  # noqa: N802  # the method names are gRPC's
         self, request: api_pb2.Empty, context: Context
@@ -175,7 +175,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
 
     async def _advised(self, request: api_pb2.PreferredAllocationRequest) -> api_pb2.PreferredAllocationResponse:
         # The kubelet knows which devices pods have, and not that shares of an earlier rule leave less of a device.
-        unlisted = None if self._sharing is None else self._taking.unlisted()
+        unlisted = None if self._sharing is None else self._admission.unlisted()
         if unlisted is not None:
             await unlisted
         if self._arrivals is not None:
@@ -234,12 +234,12 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
                 if len(ids) > 1 and any(id_ in listed and listed[id_].share for id_ in ids):
                     raise TooManyShares(self._listing.resource, len(ids))
         found = [listed[id_] for ids in asked for id_ in ids if id_ in listed]
-        return self._taking.doubted(self._listing.resource, found)
+        return self._admission.doubted(self._listing.resource, found)
 
     def _allocate(self, asked: Sequence[Sequence[str]]) -> api_pb2.AllocateResponse:
         response = api_pb2.AllocateResponse()
         given = self._checked(asked)
-        self._taking.take(self._listing.resource, given)
+        self._admission.take(self._listing.resource, given)
         first = 0
         for ids in asked:
             response.container_responses.append(self._render(given[first : first + len(ids)]))

@@ -95,11 +95,11 @@ async def _both_doors(node: SandboxNode, cluster: SandboxCluster, kind: str) -> 
         taints = await _until(lambda: _other_door(cluster), bool)
         await _until(lambda: _allocatable(node, resource), lambda count: count < before[resource])
         await node.waits.noticed(pod.pod)
-        told = await node.agent.command("holds")
+        output = await node.agent.command("holds")
         yield TourStep(
             "holds",
             "A pod took one device and a claim another: each is withheld from the other door",
-            told.splitlines(),
+            output.splitlines(),
         )
         seen = {"allocatable": {resource: node.kubelet.allocatable()[resource]}, "taints": taints}
         yield TourStep("withdrawn", "What others can still get meanwhile", seen)
@@ -129,14 +129,14 @@ async def _shares(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> To
         pods = [await node.give(resource, 1) for _ in range(2)]
         await cluster.run(samples.pod("share-1", template))
         await node.waits.seen()
-        told = (await node.agent.command("holds")).splitlines()
+        output = (await node.agent.command("holds")).splitlines()
         for each in pods:
             await node.over(each.pod)
         await _end(node, cluster, "share-1")
     await node.change_configuration(own)
     await _until(lambda: _multiple(cluster), lambda found: name not in found)
     title = f"A rule shares {name} among {REPLICAS} pods: two take a share by {resource}, one by a claim"
-    return TourStep("shares", title, told)
+    return TourStep("shares", title, output)
 
 
 async def _partition(node: SandboxNode, cluster: SandboxCluster, gpu: Device) -> TourStep:
@@ -277,8 +277,8 @@ async def _failure(
     title = f"{part} of the claim {_fault(part)}; no new claim gets it, and the pod's status says so"
     yield TourStep("claim_failure", title, {"part": str(part), "taints": taints, "podStatus": health})
     if part.gpu:
-        told = await node.agent.command("health", "--faults")
-        yield TourStep("health", "What ostler knows of the fault, and what ends it", told.splitlines())
+        output = await node.agent.command("health", "--faults")
+        yield TourStep("health", "What ostler knows of the fault, and what ends it", output.splitlines())
     hardware.heal(part)
     await node.agent.rescan()
     taints = await _until(lambda: _taints(cluster), lambda found: device not in found)

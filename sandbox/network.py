@@ -195,12 +195,12 @@ class PodNetworks:
         namespace = self.network.pods.get(name)
         if namespace is None:
             return
-        told = pod_sandbox(f"sandbox-{pod.uid}", pod.uid, name, str(namespace.path))
+        sandbox = pod_sandbox(f"sandbox-{pod.uid}", pod.uid, name, str(namespace.path))
         with suppress(SandboxFailed):  # The runtime removes it anyway.
-            await self.runtime.stop_pod(told)
+            await self.runtime.stop_pod(sandbox)
         self.network.pods.pop(name).close()
         with suppress(SandboxFailed):
-            await self.runtime.remove(told)
+            await self.runtime.remove(sandbox)
 
 
 class PortRelay:

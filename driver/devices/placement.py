@@ -76,12 +76,12 @@ def placement(
     chosen = tuple(devices)
     topology = snapshot.topology
     hosts = _hosts(snapshot, chosen)
-    strangers = (device for device in chosen if device.kind in NIC_KINDS and topology.place(hosts[device.name]) is None)
-    places = (*topology.places, *map(place_of, strangers))
-    ground = _ground(topology, _rdma_nics(snapshot))
-    cells, order, back_order = ground.cells, ground.order, ground.back
-    common = ground.switches if places == topology.places else _switches(places)
-    numbered = ground.rails
+    unplaced = (device for device in chosen if device.kind in NIC_KINDS and topology.place(hosts[device.name]) is None)
+    places = (*topology.places, *map(place_of, unplaced))
+    shared = _shared_placement(topology, _rdma_nics(snapshot))
+    cells, order, back_order = shared.cells, shared.order, shared.back
+    common = shared.switches if places == topology.places else _switches(places)
+    numbered = shared.rails
     attributes: dict[str, tuple[Attribute, ...]] = {}
     keys: dict[str, Key] = {}
     back: dict[str, Key] = {}
@@ -99,7 +99,7 @@ def placement(
 
 
 @value
-class _Ground(Value):
+class _SharedPlacement(Value):
     """What placements on one topology share, by name of the device in whose place another is."""
 
     cells: Mapping[str, tuple[Attribute, ...]]
@@ -110,11 +110,11 @@ class _Ground(Value):
 
 
 @remembers
-def _ground(topology: Topology, rdma: frozenset[str]) -> _Ground:
+def _shared_placement(topology: Topology, rdma: frozenset[str]) -> _SharedPlacement:
     parts = groups(topology.root) if topology.root is not None else {}
     order, back = _order(topology, gpu_order(parts)), _order(topology, gpu_order(parts, from_back=True), -1)
     common = _switches(topology.places)
-    return _Ground(cell_attributes(parts), order, back, common, rails(topology.places, common, rdma))
+    return _SharedPlacement(cell_attributes(parts), order, back, common, rails(topology.places, common, rdma))
 
 
 def _rdma_nics(snapshot: Snapshot) -> frozenset[str]:

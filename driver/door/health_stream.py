@@ -45,9 +45,9 @@ def device_report(pool: str, offered: DraDevice) -> DeviceHealth:
     else:
         health = HealthStatus.HEALTHY
     # Why a device is withheld does not concern the pod that has it; that it is degraded does.
-    told = health != HealthStatus.HEALTHY or offered.healthy
+    concerns_pod = health != HealthStatus.HEALTHY or offered.healthy
     return _device_health(
-        pool, offered.device.name, health, _cut(offered.reason if told else offered.device.health.reason)
+        pool, offered.device.name, health, _cut(offered.reason if concerns_pod else offered.device.health.reason)
     )
 
 

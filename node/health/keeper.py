@@ -304,8 +304,8 @@ class HealthKeeper:
             health = change.new.health
             cause = "" if health.state is HealthState.HEALTHY else health.cause or Trouble.SCAN.value
             self.metrics.verdicts.add(change.kind, cause, health.state.value)
-        told = [change for change in changes if not change.by_hand]
-        for kind, reason, message in stories(told, dry_run=self.policy.dry_run):
+        announced = [change for change in changes if not change.by_hand]
+        for kind, reason, message in stories(announced, dry_run=self.policy.dry_run):
             self._events.emit(kind, reason, message)
         for limit in eviction_limits:
             # None if all of them are over already and only wait for the end of the quiet time.

@@ -17,11 +17,11 @@ class HealthState(StrEnum):
 
     HEALTHY = "healthy"
     DEGRADED = "degraded"
-    """Works, with a fault worth a look: still given out."""
+    """Works, with a fault worth a look: the doors still allocate it."""
     UNHEALTHY = "unhealthy"
-    """Does not work: not given out."""
+    """Does not work: the doors do not allocate it."""
     UNKNOWN = "unknown"
-    """Unknown, because the driver does not answer: not given out, and no reason to evict."""
+    """Unknown, because the driver does not answer: the doors do not allocate it, and it is no reason to evict."""
 
 
 class Recovery(StrEnum):
@@ -40,7 +40,6 @@ class Recovery(StrEnum):
 
 
 @quick
-@quick
 @value
 class Health(Value):
     """State, reason (one sentence, empty when healthy), since (Unix seconds) and recovery.
@@ -58,7 +57,7 @@ class Health(Value):
 
     @property
     def usable(self) -> bool:
-        """Whether a device in this state may be given out."""
+        """Whether the doors may allocate a device in this state."""
         return self.state in (HealthState.HEALTHY, HealthState.DEGRADED)
 
     def carried(self, previous: Health | None, now: float) -> Health:
@@ -74,7 +73,7 @@ class Action(StrEnum):
     IGNORE = "ignore"
     """Counted, and nothing else."""
     WARN = "warn"
-    """Degraded, still given out; ends by itself after a quiet time."""
+    """Degraded and still allocated; ends by itself after a quiet time."""
     DRAIN = "drain"
     """Unhealthy; ends by itself after a quiet time."""
     RESET = "reset"

@@ -65,12 +65,12 @@ def stories(changes: Iterable[HealthChange], *, dry_run: bool) -> list[tuple[Eve
         else:
             story = _Story(health.state, health.reason, health.recovery, change.new.also, not change.is_of_state)
             roots.setdefault(story, []).append(change.name)
-    told = []
+    found = []
     for story, names in roots.items():
         number = sum(parts.get((name, story.state), 0) for name in names)
         kind, word = REASONS[story.state]
-        told.append((kind, word, f"{_sentence(story, names, number)}{_DRY if dry_run else ''}"))
-    return told
+        found.append((kind, word, f"{_sentence(story, names, number)}{_DRY if dry_run else ''}"))
+    return found
 
 
 _DRY = " (dry run: no pod is affected)"

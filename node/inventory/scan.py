@@ -155,11 +155,11 @@ class Scanner:
         # The traceback once: the same bug returns with every scan.
         log.error("a scan hit a bug", extra={"source": name, "error": text}, exc_info=self._faults.get(name) != text)
 
-    def _expected(self, previous: tuple[Device, ...], told: tuple[Device, ...]) -> tuple[Device, ...]:
-        """The previous devices without those that ended on purpose; ``told``: those that there are."""
+    def _expected(self, previous: tuple[Device, ...], present: tuple[Device, ...]) -> tuple[Device, ...]:
+        """The previous devices without those that ended on purpose; ``present``: those that the facts show."""
         with self._lock:
             ended = self._ended
-            self._ended &= {device.uuid for device in told}
+            self._ended &= {device.uuid for device in present}
         return tuple(device for device in previous if device.uuid not in ended) if ended else previous
 
     def _assembled(self, facts: NodeFacts, previous: Snapshot, *, gpus_alone: bool) -> Snapshot:
@@ -175,8 +175,8 @@ class Scanner:
         self._settled = None
         known_nics = self._nics if gpus_alone else None
         nics = self._nics = tuple(nic_devices(facts, identities)) if known_nics is None else known_nics
-        told = devices_of(facts, identities, nics=nics)
-        devices = retained(told, self._expected(previous.devices, told), facts.sysfs, now)
+        present = devices_of(facts, identities, nics=nics)
+        devices = retained(present, self._expected(previous.devices, present), facts.sysfs, now)
         learned = identities.learned(devices, facts if known_nics is None else None)
         self._identities.save(learned)
         devices = self._uses.applied(devices, now)
@@ -190,7 +190,7 @@ class Scanner:
             former=learned.former,
         )
         # What is kept for a while ends by the clock, and the next full scan reads NICs.
-        if devices == told and known_nics is None:
+        if devices == present and known_nics is None:
             self._settled = asked, reading
         return reading
 

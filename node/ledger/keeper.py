@@ -290,7 +290,7 @@ class HoldKeeper:
         self._order_checks(held)
         now = self._monotonic()
         had = [self._with_users(hold) for hold in held if hold.state is not HoldState.RESERVED]
-        self.tenants.update(had, now, self._clock(), sure=self._began)
+        self.tenants.update(had, now, self._clock(), is_complete=self._began)
         self._publish(ReleasesPending())
         facts = {hold.owner: hold for hold in pods.values()}
         pending = self.tenants.wanted(now)

@@ -3,7 +3,7 @@
 Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
 claims that are prepared or about to be, and devices that are pending release. Invariants: holds that exclude each other
 (``node.ledger.holds.conflict``) are never both taken, and if both exist on the node anyway (``restore``), neither is
-forgotten; taking is all or nothing; a failed taking changes nothing. For the thread of the event loop alone: nothing
+forgotten; a change enters all of its holds or none. For the thread of the event loop alone: nothing
 here waits, so no lock is needed, and of two that want a device one comes first.
 """
 
@@ -321,7 +321,7 @@ class Ledger:
 
     def _renew(self, owner: str, holds: tuple[Hold, ...]) -> None:
         """Enter a hold in place of one that is alike (``_are_alike``)."""
-        # Owners are in the order of their last taking.
+        # Owners are in the order in which they last took devices.
         del self._by_owner[owner]
         self._by_owner[owner] = holds
         self.version += 1

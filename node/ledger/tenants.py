@@ -131,16 +131,16 @@ class Tenants:
         for uid in {uid for hold in holds for uid in hold.pods}:
             self._wait_for(uid, now, at)
 
-    def update(self, held: Iterable[Hold], now: float, at: float, *, sure: bool) -> None:
+    def update(self, held: Iterable[Hold], now: float, at: float, *, is_complete: bool) -> None:
         """Compare with the holds that the sources name; ``now`` is monotonic, ``at`` Unix seconds.
 
-        ``sure``: whether the sources are complete, so that a pod they do not name has given its device back.
+        ``is_complete``: whether the sources are complete, so that a pod they do not name has given its device back.
         """
         held = [hold for hold in held if not hold.admin and hold.door is not None]
         self.took(held)
         current = {(hold.device, uid, _share(hold)) for hold in held for uid in hold.pods}
         self._held = frozenset((hold.device, _share(hold)) for hold in held)
-        if not sure:
+        if not is_complete:
             return
         over = {each.uid for each in self.all if (each.device, each.uid, each.share) not in current}
         for uid in over:

@@ -143,7 +143,7 @@ class MpsStorage:
         """Give a daemon new, empty folders, which no pod has yet; what stays of older ones. Raises OSError."""
         if self._size is not None:
             self._bound_root()
-        told = self.remove(name)
+        left = self.remove(name)
         folder = self._folder(name)
         for each in reversed((folder, *folder.parents)):
             if self._root in (each, *each.parents):
@@ -155,14 +155,14 @@ class MpsStorage:
         for path, mode in ((self._pipe(name), 0o755), (self.log(name), 0o755), (self._shm(name), 0o1777)):
             path.mkdir()
             path.chmod(mode)
-        return told
+        return left
 
     def remove(self, name: str) -> str:
         """Take a daemon's folders out of use, and remove what pods let go; what stays for now, in words.
 
         Raises OSError. A file system that pods still have stops growing, and ends with the last of them.
         """
-        folder, told = self._folder(name), ""
+        folder, left = self._folder(name), ""
         if not folder.exists():
             return ""
         while folder in self._mounts.below(self._root):
@@ -172,9 +172,9 @@ class MpsStorage:
                 clear(folder)
                 self._mounts.shrink(folder)
             if not self._mounts.unmount(folder):
-                told = f"{folder} is still in use on the node; it was detached, and its memory is free when that ends"
+                left = f"{folder} is still in use on the node; it was detached, and its memory is free when that ends"
         remove(self._root, folder)
-        return told
+        return left
 
     def has(self, name: str) -> bool:
         """Whether a daemon has its folders."""

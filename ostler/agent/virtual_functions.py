@@ -201,10 +201,10 @@ class VirtualFunctions:
 
     def _report(self, wanted: VfVerdict, reason: str, cause: str = "") -> None:
         """Post an event, once for each cause; the cause is the reason itself unless given."""
-        told = wanted.rule.count, cause or reason
-        if self._reported.get(wanted.address) == told:
+        report = wanted.rule.count, cause or reason
+        if self._reported.get(wanted.address) == report:
             return
-        self._reported[wanted.address] = told
+        self._reported[wanted.address] = report
         text = f"{counted(wanted.rule.count)} not made of {wanted.device.name}: {reason}"
         self._events.emit(EventType.WARNING, "VirtualFunctionsNotMade", text)
 

@@ -179,16 +179,16 @@ def _profile_kinds(selected: Selector) -> tuple[tuple[DeviceKind, ...], str]:
 
 
 def _check_nic_facts(selected: Selector, devices: Values, problems: list[ConfigError]) -> None:
-    strangers = [kind for kind in selected.kinds if kind not in NIC_KINDS]
-    if selected.nic is None or not strangers:
+    others = [kind for kind in selected.kinds if kind not in NIC_KINDS]
+    if selected.nic is None or not others:
         return
     for field in device_fields.NIC_FACTS:
         if field not in devices:
             continue
-        if len(strangers) == len(selected.kinds):
+        if len(others) == len(selected.kinds):
             problem, fix = f"applies only to NICs, which {_kinds(devices)[1]} excludes", "remove one of the two"
         else:
-            problem, fix = f"applies only to NICs, but kind has {strangers[0]}", "give NICs a resource of their own"
+            problem, fix = f"applies only to NICs, but kind has {others[0]}", "give NICs a resource of their own"
         problems.append(devices.place(field).error(problem, fix))
 
 

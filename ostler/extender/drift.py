@@ -43,7 +43,7 @@ class CellsDrift:
         self._configured: dict[str, list[ConfiguredNode]] = {}
         self._sentences: dict[str, tuple[str, ...]] = {}
         self._since: dict[str, float] = {}
-        self._told: tuple[str, ...] = ()
+        self._lasting: tuple[str, ...] = ()
         self.configure(configuration)
 
     def configure(self, configuration: CellsConfiguration) -> None:
@@ -65,23 +65,23 @@ class CellsDrift:
         if not self._devices.nodes():
             found = []
         self._since = {each: self._since.get(each, now) for each in found}
-        told = tuple(each for each in found if now - self._since[each] >= self._settled)
-        new, ended = [each for each in told if each not in self._told], set(self._told).difference(told)
+        lasting = tuple(each for each in found if now - self._since[each] >= self._settled)
+        new, ended = [each for each in lasting if each not in self._lasting], set(self._lasting).difference(lasting)
         for each in new[:_LOGGED]:
             log.warning("the configuration differs from the cluster", extra={"difference": each})
         if len(new) > _LOGGED:
             log.warning("the configuration differs from the cluster elsewhere, too", extra={"more": len(new) - _LOGGED})
         if ended:
-            log.info("differences from the cluster ended", extra={"differences": len(ended), "left": len(told)})
-        self._told = told
-        self._metrics.drift.set(len(told))
+            log.info("differences from the cluster ended", extra={"differences": len(ended), "left": len(lasting)})
+        self._lasting = lasting
+        self._metrics.drift.set(len(lasting))
 
     @property
     def lines(self) -> tuple[str, ...]:
         """The differences for people, none if there are none."""
-        told = self._told
-        more = (f"and {len(told) - _SHOWN} more differences: run ostler cells check FILE --cluster",)
-        return (*told[:_SHOWN], *(more if len(told) > _SHOWN else ()))
+        lasting = self._lasting
+        more = (f"and {len(lasting) - _SHOWN} more differences: run ostler cells check FILE --cluster",)
+        return (*lasting[:_SHOWN], *(more if len(lasting) > _SHOWN else ()))
 
     def _compare(self, nodes: Iterable[str]) -> None:
         for name in nodes:

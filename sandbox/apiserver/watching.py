@@ -116,10 +116,10 @@ class Watch:
                 objects.changed.wait(seconds)
             events = objects.history.after(version, self._route.kind)
             current = max(version, objects.history.version)
-        told = (self._told(event) for event in events)
-        return [each for each in told if each is not None], current
+        seen = (self._seen(event) for event in events)
+        return [each for each in seen if each is not None], current
 
-    def _told(self, event: StoredChange) -> Json | None:
+    def _seen(self, event: StoredChange) -> Json | None:
         """The event as this watch sees it."""
         now = event.change != "DELETED" and self._meant(event.new)
         before = event.old is not None and self._meant(event.old)

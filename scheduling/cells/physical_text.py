@@ -100,10 +100,10 @@ class PhysicalReader:
         """A cell and its children. `node` is a line if the cell is generated; `default` is its own address element."""
         reader = self._reader
         keys = {} if isinstance(node, int) else reader.mapping(node, "physicalCells", _KEYS)
-        told = reader.text(keys.get("cellType"), "cellType", name)
-        if told != name:
+        own = reader.text(keys.get("cellType"), "cellType", name)
+        if own != name:
             reader.refuse(
-                keys["cellType"], f"the cell type {told!r} does not fit here", f"write {name!r} or omit it", value=told
+                keys["cellType"], f"the cell type {own!r} does not fit here", f"write {name!r} or omit it", value=own
             )
         element = reader.text(keys.get("cellAddress"), "cellAddress", str(default))
         kind = self._types.get(name)
@@ -133,13 +133,13 @@ class PhysicalReader:
         self, node: yaml.Node | int, keys: Mapping[str, yaml.Node], kind: CellType, address: str
     ) -> Sequence[yaml.Node | int]:
         """The nodes of a cell's children, or its line for each if they are generated."""
-        told = self._reader.items(keys.get("cellChildren"), "cellChildren")
+        listed = self._reader.items(keys.get("cellChildren"), "cellChildren")
         count = kind.child_number
-        if told and len(told) != count:
-            problem = f"the cell {address!r} has {len(told)} in cellChildren, but its type {kind.name!r} has {count}"
+        if listed and len(listed) != count:
+            problem = f"the cell {address!r} has {len(listed)} in cellChildren, but its type {kind.name!r} has {count}"
             fix = "list all of them, or none"
-            self._reader.refuse(keys["cellChildren"], problem, fix, key="cellChildren", value=len(told))
-        return told or [node if isinstance(node, int) else line_of(node)] * count
+            self._reader.refuse(keys["cellChildren"], problem, fix, key="cellChildren", value=len(listed))
+        return listed or [node if isinstance(node, int) else line_of(node)] * count
 
     def _add_node(self, node: yaml.Node | int, name: str) -> None:
         key = (self._chain, name)

@@ -66,10 +66,10 @@ def examine(claims: Claims, node: JsonObject, cluster: Cluster) -> tuple[NodeFin
             devices = {device.id: device for pool in pools for device in pool.devices}
             placed = tuple(placements(claims, answer.results, devices))
             return NodeFinding(name, NodeOutcome.FITS, placed, tuple(shared(claims, placed, devices))), _none
-        ground = NodeSupply(name, labels, pools, devices_for(name, labels, pools))
+        supply = NodeSupply(name, labels, pools, devices_for(name, labels, pools))
         if isinstance(answer.error, FatalError):
-            return _refused(claims, ground, cluster, answer.error), _none
-        return _Blocked(claims, ground, cluster, judge).finding(answer.error)
+            return _refused(claims, supply, cluster, answer.error), _none
+        return _Blocked(claims, supply, cluster, judge).finding(answer.error)
     except FatalError as error:
         return NodeFinding(
             name, NodeOutcome.ERROR, obstacles=(obstacle_of(error, claims, cluster.cel_features),)
@@ -80,7 +80,7 @@ def _none() -> tuple[Remedy, ...]:
     return ()
 
 
-def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalError) -> NodeFinding:
+def _refused(claims: Claims, supply: NodeSupply, cluster: Cluster, error: FatalError) -> NodeFinding:
     """The allocator refuses the claims. If it cannot give "all devices", the pools at fault are named."""
     obstacles: tuple[Obstacle, ...] = (obstacle_of(error, claims, cluster.cel_features),)
     facts = [Claim(claim) for claim in claims]
@@ -88,31 +88,31 @@ def _refused(claims: Claims, ground: NodeSupply, cluster: Cluster, error: FatalE
     if any(request.mode == "All" for request in requests):
         if error.field.endswith("allocationMode"):
             names = tuple(request.name for request in requests if request.mode == "All")
-            faults = tuple(fault for _, fault in faulty(ground.pools, ground.name, ground.labels, cluster))
+            faults = tuple(fault for _, fault in faulty(supply.pools, supply.name, supply.labels, cluster))
             obstacles = (kinds.AllNeedsPools(names), *faults) if faults else obstacles
         elif found := _CONSTRAINT.fullmatch(error.field):
             number = next((i for i, fact in enumerate(facts) if fact.reference == error.object), 0)
             screened = {
-                (number, j): [(one, screen(one, ground.devices, ground.pools, cluster)) for one in choice.alternatives]
+                (number, j): [(one, screen(one, supply.devices, supply.pools, cluster)) for one in choice.alternatives]
                 for j, choice in enumerate(facts[number].requests)
             }
             obstacles = (refused_by(facts, (number, int(found.group(1))), screened),)
-    return NodeFinding(ground.name, NodeOutcome.ERROR, obstacles=obstacles)
+    return NodeFinding(supply.name, NodeOutcome.ERROR, obstacles=obstacles)
 
 
 class _Blocked:
     """A node on which the allocator found nothing."""
 
-    def __init__(self, claims: Claims, ground: NodeSupply, cluster: Cluster, judge: NodeJudge) -> None:
+    def __init__(self, claims: Claims, supply: NodeSupply, cluster: Cluster, judge: NodeJudge) -> None:
         self._claims = claims
         self._facts = [Claim(claim) for claim in claims]
-        self._ground = ground
+        self._supply = supply
         self._cluster = cluster
         self._judge = judge
 
     def finding(self, error: AllocationError | None) -> tuple[NodeFinding, Cures]:
         """All that is in the way, and what would help."""
-        name = self._ground.name
+        name = self._supply.name
         parts = requests_of(self._claims)
         alone = self._impossible_alone(parts, known=not isinstance(error, GaveUp))
         if isinstance(error, GaveUp) and not alone:
@@ -136,9 +136,9 @@ class _Blocked:
         return self._facts[part[0]].requests[part[1]]
 
     def _screened(self, part: Part) -> list[tuple[DeviceRequest, Screened]]:
-        ground = self._ground
+        supply = self._supply
         alternatives = self._choice(part).alternatives
-        return [(one, screen(one, ground.devices, ground.pools, self._cluster)) for one in alternatives]
+        return [(one, screen(one, supply.devices, supply.pools, self._cluster)) for one in alternatives]
 
     def _requests(
         self, part: Part, screened: Sequence[tuple[DeviceRequest, Screened]], core: Core | None
@@ -165,15 +165,15 @@ class _Blocked:
 
     def _faults(self, blamed: Sequence[RequestChoice]) -> Iterator[Obstacle]:
         """The pools that are not used and could matter to these requests, or that there are no devices at all."""
-        ground, cluster = self._ground, self._cluster
-        any_pool = bool(ground.pools)
+        supply, cluster = self._supply, self._cluster
+        any_pool = bool(supply.pools)
         requests = [request for choice in blamed for request in choice.alternatives]
-        for pool, fault in faulty(ground.pools, ground.name, ground.labels, cluster):
+        for pool, fault in faulty(supply.pools, supply.name, supply.labels, cluster):
             any_pool = True
-            there = present(pool, ground.name, ground.labels, cluster)
+            there = present(pool, supply.name, supply.labels, cluster)
             if not there or any(self._could_serve(one, request) for one in there for request in requests):
                 yield fault
-        if not any_pool or not ground.devices:
+        if not any_pool or not supply.devices:
             drivers = sorted({each.pool.driver for each in cluster.index.all})
             if not any_pool:
                 yield kinds.NoDevices(tuple(drivers))

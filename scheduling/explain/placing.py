@@ -93,7 +93,7 @@ def shared(
         def rank(name: str, asked: set[str | None] = asked) -> int:
             return 0 if name in asked else 1 if name.startswith(STANDARD) else 2
 
-        told = sorted(
+        shown = sorted(
             (
                 name
                 for name, value in common.items()
@@ -102,8 +102,8 @@ def shared(
             ),
             key=lambda name: (rank(name), name),
         )
-        if told:
-            yield SharedAttributes(title_of(claim), tuple(ReadValue(name, common[name]) for name in told[:MOST]))
+        if shown:
+            yield SharedAttributes(title_of(claim), tuple(ReadValue(name, common[name]) for name in shown[:MOST]))
 
 
 def _attributes(device: SliceDevice) -> dict[str, str]:

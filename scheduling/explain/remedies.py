@@ -43,10 +43,10 @@ def _waiting(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator
     free = in_use and judge.ask(claims, allocated=_NOTHING).fits
     if free:
         yield Remedy(RemedyKind.FREE)
-    told = _told_tolerations(claims, screened)
-    if told is None:
+    shown = _shown_tolerations(claims, screened)
+    if shown is None:
         return
-    ways = ((told, ""), (tolerant(claims), EVERY_REQUEST))
+    ways = ((shown, ""), (tolerant(claims), EVERY_REQUEST))
     for changed, what in ways:
         if judge.possible(changed):
             yield Remedy(RemedyKind.TOLERATE, what)
@@ -57,15 +57,15 @@ def _waiting(claims: Claims, screened: Screenings, judge: NodeJudge) -> Iterator
             return
 
 
-def _told_tolerations(claims: Claims, screened: Screenings) -> Claims | None:
+def _shown_tolerations(claims: Claims, screened: Screenings) -> Claims | None:
     """The claims with the tolerations that are shown, None if no taint is in the way."""
-    told = {
+    shown = {
         part: [[each.toleration for each in one.obstacles if isinstance(each, Tainted)] for _, one in seen]
         for part, seen in screened.items()
     }
-    if not any(any(more) for more in told.values()):
+    if not any(any(more) for more in shown.values()):
         return None
-    for part, more in told.items():
+    for part, more in shown.items():
         claims = tolerating(claims, part, more)
     return claims
 

@@ -232,13 +232,13 @@ def _order(obstacle: Obstacle) -> int:
 def _nearest(refused: Sequence[DeviceRefusal]) -> list[Obstacle]:
     """Reasons of devices that are refused: where least is missing first, other drivers' devices last."""
     ranked = sorted(refused, key=lambda one: (one.foreign, one.missed))
-    told = merged(each.obstacle for each in ranked)
+    reasons = merged(each.obstacle for each in ranked)
     by_condition: dict[tuple[object, str], list[ConditionFalse]] = {}
-    for each in told:
+    for each in reasons:
         if isinstance(each, ConditionFalse):
             by_condition.setdefault((each.source, each.condition), []).append(each)
     lines: list[Obstacle] = []
-    for each in told:
+    for each in reasons:
         same = by_condition.get((each.source, each.condition), []) if isinstance(each, ConditionFalse) else []
         if len(same) <= MOST_VALUES:
             lines.append(each)

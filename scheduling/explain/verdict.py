@@ -264,8 +264,8 @@ def _group(members: Sequence[SeenFinding], grain: Grain) -> FindingGroup:
     lead = next((each for each in members if each.finding.node == each.node), members[0])
     nodes = (lead.node, *(each.node for each in members if each is not lead))
     finding = lead.finding
-    told = (*finding.obstacles, *(obstacle for request in finding.requests for obstacle in request.obstacles))
-    exact = grain is Grain.FINE and not any(each.lumped for each in members) and not any(map(shows_names, told))
+    obstacles = (*finding.obstacles, *(obstacle for request in finding.requests for obstacle in request.obstacles))
+    exact = grain is Grain.FINE and not any(each.lumped for each in members) and not any(map(shows_names, obstacles))
     return FindingGroup(nodes, finding, exact or len(nodes) == 1)
 
 

@@ -46,7 +46,7 @@ class Admitting:
     def __init__(self, devices: Iterable[Device], *, split: bool = False) -> None:
         everything = tuple(devices)
         self.clock = ManualClock()
-        self.ground = PlacementMap(topology_of(places_of(everything)))
+        self.placement = PlacementMap(topology_of(places_of(everything)))
         nics = [device for device in everything if device.kind in NIC_KINDS and is_whole(device)]
         groups = {
             GPU: [device for device in everything if device.kind is DeviceKind.GPU],
@@ -54,19 +54,19 @@ class Admitting:
             SECOND: nics[1::2] if split else [],
         }
         offered = {device.name: OfferedDevice(device.name, device, healthy=True) for device in groups[GPU]}
-        self._gpus = Preference(offered, self.ground)
+        self._gpus = Preference(offered, self.placement)
         self._recent = RecentGrants(self.clock)
         self._servicers = {name: self._servicer(name, members) for name, members in groups.items()}
         self.free = {name: {device.name for device in members} for name, members in groups.items()}
         self.places: dict[str, Place] = {
-            device.name: self.ground.place_of(device) for members in groups.values() for device in members
+            device.name: self.placement.place_of(device) for members in groups.values() for device in members
         }
 
     def _servicer(self, resource: str, devices: Sequence[Device]) -> DevicePluginServicer:
         listing = DeviceListing(resource, EventBus())
         listing.update(tuple(OfferedDevice(device.name, device, healthy=True) for device in devices))
         servicer = DevicePluginServicer(listing, render, PluginMetrics(), self._recent)
-        servicer.use(self.ground)
+        servicer.use(self.placement)
         return servicer
 
     async def admit(self, asked: Mapping[str, int], order: Sequence[str]) -> Given:

@@ -93,7 +93,7 @@ def check(node: Admitting, given: Given, order: Sequence[str]) -> None:
 
 def island(node: Admitting, gpus: Sequence[str]) -> int:
     """The size of the smallest cell that holds them."""
-    root = node.ground.topology.root
+    root = node.placement.topology.root
     assert root is not None
     return min(len(cell.gpus) for cell in brute.cells(root) if set(gpus) <= set(cell.gpus))
 

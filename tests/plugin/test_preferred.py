@@ -203,10 +203,10 @@ def test_instances_come_from_the_gpu_beside_the_nic() -> None:
 
 
 def test_resources_know_their_gpus_and_whether_they_are_nics() -> None:
-    ground = PlacementMap(WITH_NICS)
-    assert Preference(by_id(*parts(3, 2)), ground).gpus == {"part-3-0": PLACES[3], "part-3-1": PLACES[3]}
-    assert Preference(by_id(*virtual(2, 1)), ground).nics == {"vf-2-0": PORTS[1]}
-    assert [bool(Preference(devices, ground).nics) for devices in (NICS, GPUS, {**NICS, **GPUS}, {})] == [
+    placement = PlacementMap(WITH_NICS)
+    assert Preference(by_id(*parts(3, 2)), placement).gpus == {"part-3-0": PLACES[3], "part-3-1": PLACES[3]}
+    assert Preference(by_id(*virtual(2, 1)), placement).nics == {"vf-2-0": PORTS[1]}
+    assert [bool(Preference(devices, placement).nics) for devices in (NICS, GPUS, {**NICS, **GPUS}, {})] == [
         True,
         False,
         False,
@@ -220,12 +220,12 @@ ids = st.sampled_from([*MIXED, "unknown-1", "unknown-2"])
 
 @st.composite
 def preferences(draw: st.DrawFn) -> tuple[dict[str, OfferedDevice], Preference, Sequence[Place]]:
-    """Any devices, some of them sick, on any ground, and what they should be near to."""
+    """Any devices, some of them sick, in any placement, and what they should be near to."""
     present, sick = (draw(st.sets(st.sampled_from(sorted(MIXED)))) for _ in range(2))
     devices = {id_: replace(each, healthy=id_ not in sick) for id_, each in MIXED.items() if id_ in present}
-    ground = PlacementMap(draw(st.sampled_from([Topology(), WITH_NICS, even(8)])))
+    placement = PlacementMap(draw(st.sampled_from([Topology(), WITH_NICS, even(8)])))
     near: Sequence[Place] = draw(st.sampled_from([(), PLACES[3:5], PORTS[1:3], [gpu(77)]]))
-    return devices, Preference(devices, ground), near
+    return devices, Preference(devices, placement), near
 
 
 @given(preferences(), st.lists(ids), st.lists(ids), st.integers(-3, 24), st.randoms())

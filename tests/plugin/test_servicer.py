@@ -183,7 +183,7 @@ async def test_a_call_that_the_kubelet_gives_up_while_it_waits_is_not_counted_as
 ) -> None:
     codes: list[str] = []
     monkeypatch.setattr(served.metrics, "called", lambda *call: codes.append(call[2]))
-    monkeypatch.setattr(served.servicer, "_taking", NeverCertain())
+    monkeypatch.setattr(served.servicer, "_admission", NeverCertain())
     request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=["a"])])
     with pytest.raises(grpc.aio.AioRpcError):
         await stub.Allocate(request, timeout=0.2)
@@ -210,7 +210,7 @@ async def test_shares_are_chosen_by_the_list_that_is_waited_for(
     served: Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listing = Listing()
-    monkeypatch.setattr(served.servicer, "_taking", listing)
+    monkeypatch.setattr(served.servicer, "_admission", listing)
     wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["a", "b"], allocation_size=1)
     request = api_pb2.PreferredAllocationRequest(container_requests=[wanted])
     answer = await stub.GetPreferredAllocation(request)

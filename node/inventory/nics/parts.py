@@ -184,9 +184,9 @@ def _completed(
     ports = [_port(number, interfaces[number], number in gone, rdma, alone=alone) for number in sorted(interfaces)]
     if not ports:
         ports = [_port(0, None, rdma_gone, rdma, alone=True)]
-    told = next((firmware[each.name] for each in visible.values() if firmware.get(each.name)), None)
-    told = told or (memory.firmware if memory is not None else None)
-    return NicPart(part.function, part.subfunction, tuple(ports), told)
+    version = next((firmware[each.name] for each in visible.values() if firmware.get(each.name)), None)
+    version = version or (memory.firmware if memory is not None else None)
+    return NicPart(part.function, part.subfunction, tuple(ports), version)
 
 
 def _gone(memory: RememberedNic | None, visible: dict[int, NetInterface]) -> dict[int, NetInterface]:

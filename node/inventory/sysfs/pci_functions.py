@@ -123,9 +123,9 @@ class PciFunctions:
 
         for function in tuple(functions.values()):
             if function.vendor == MELLANOX_VENDOR and function.physfn is None and function.vpd_uuid is None:
-                told = replace(function, vpd_uuid=vpd_uuid(f"{self._folder}/{function.address}"))
-                functions[function.address] = told
-                self._keep(told)
+                identified = replace(function, vpd_uuid=vpd_uuid(f"{self._folder}/{function.address}"))
+                functions[function.address] = identified
+                self._keep(identified)
 
     def _keep(self, function: PciFunction) -> None:
         """Remember the function with what was added to it."""

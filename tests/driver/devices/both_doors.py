@@ -20,7 +20,7 @@ class BothDoors:
         self.snapshot = snapshot
         self.rules = rules
         self.ledger = Ledger()
-        self._ground = PlacementMap(snapshot.topology)
+        self._placement = PlacementMap(snapshot.topology)
         self._within = {device.name: wholes_of(device) for device in snapshot.devices}
         self._claims: dict[int, Json] = {}
         self._number = 0
@@ -37,7 +37,7 @@ class BothDoors:
         free = [id_ for id_, item in devices.items() if item.healthy and item.device.name not in held]
         if len(free) < count:
             return []
-        return [devices[id_].device.name for id_ in Preference(devices, self._ground).prefer(free, [], count)]
+        return [devices[id_].device.name for id_ in Preference(devices, self._placement).prefer(free, [], count)]
 
     def claim_choice(self, wanted: Json) -> list[str]:
         """Names of what the scheduler gives this claim; none where it waits."""

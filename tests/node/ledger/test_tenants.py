@@ -23,8 +23,8 @@ def by_claim(device: str, *pods: str, admin: bool = False) -> Hold:
 def after(*holds: Hold, then: tuple[Hold, ...] = (), now: float = 100.0) -> Tenants:
     """Who had devices at first, and the same after other holds are had."""
     made = Tenants()
-    made.update(holds, now - 10, 0.0, sure=True)
-    made.update(then, now, 1.0, sure=True)
+    made.update(holds, now - 10, 0.0, is_complete=True)
+    made.update(then, now, 1.0, is_complete=True)
     return made
 
 
@@ -66,10 +66,10 @@ def test_who_only_looks_on_keeps_nothing() -> None:
 
 def test_before_everything_is_known_nobody_is_waited_for_but_everybody_suspected() -> None:
     tenants = Tenants([Tenancy("gpu-0", "uid-a")])
-    tenants.update((), 100.0, 0.0, sure=False)
+    tenants.update((), 100.0, 0.0, is_complete=False)
     assert not tenants.waited_for
     assert tenants.suspects("gpu-0", ()) == {"uid-a"}
-    tenants.update((), 101.0, 0.0, sure=True)
+    tenants.update((), 101.0, 0.0, is_complete=True)
     assert tenants.waited_for == {"uid-a"}
 
 
@@ -88,14 +88,14 @@ def test_what_was_proved_stays_proved_while_an_old_file_still_names_the_pod() ->
     tenants.gone({"uid-a"})
     tenants.note([Tenancy("gpu-0", "uid-a")])
     tenants.forget_proofs({"uid-a"})
-    tenants.update((), 101.0, 0.0, sure=True)
+    tenants.update((), 101.0, 0.0, is_complete=True)
     assert not tenants.suspects("gpu-0", ())
 
 
 def test_a_static_pod_that_comes_back_with_its_uid_has_the_device_again() -> None:
     tenants = after(by_plugin("gpu-0", "uid-a"))
     tenants.gone({"uid-a"})
-    tenants.update((by_plugin("gpu-0", "uid-a"),), 101.0, 0.0, sure=True)
+    tenants.update((by_plugin("gpu-0", "uid-a"),), 101.0, 0.0, is_complete=True)
     assert tenants.suspects("gpu-0", ()) == {"uid-a"}
 
 
@@ -149,7 +149,7 @@ def test_whoever_had_a_device_and_is_not_proved_to_be_gone_is_suspected(steps: l
             had |= pairs
             within = ("gpu-0",)
             holds = [by_plugin(d, u, within=within if d == "mig-0" else ()) for d, u in sorted(pairs)]
-            tenants.update(holds, float(number), 0.0, sure=True)
+            tenants.update(holds, float(number), 0.0, is_complete=True)
         else:
             tenants.gone({str(uid) for uid in those})
             had = {pair for pair in had if pair[1] not in those}
