@@ -242,6 +242,16 @@ class KubeletAllocations:
         """Grants that no source shows yet."""
         return sum(1 for id_, grant in self._granted.items() if id_ not in self._recorded or self._began <= grant.now)
 
+    def are_held_only_by(self, uids: Collection[str], names: Collection[str]) -> bool:
+        """Whether the last reading shows devices only in these pods, by UID and by ``namespace/name``.
+
+        False while anything is open: a grant without its pod, a source that could not be read, no reading yet.
+        """
+        if self._good == -math.inf or self._good < self._began or self._unattributed or self.unseen:
+            return False
+        recorded = all(uid in uids for held in self._recorded.values() for uid in held)
+        return recorded and all(name in names for held in self._listed.values() for name in held)
+
     @property
     def at_kubelet(self) -> frozenset[str]:
         """Devices that the kubelet last reported as allocatable, through any plugin."""

@@ -306,10 +306,23 @@ class DraService:
         self._parts.evictions.apply(to_evict(self._parts.node_claims.pods if devices else (), claims, devices))
 
     def _pods_changed(self, _: PodsChanged) -> None:
-        """Follow the pods; what the kubelet allocated changes with a pod that is gone, not with one that comes."""
+        """Follow the pods; what the kubelet allocated changes with a pod that is gone and had some of it."""
         before, self._pods = self._pods, {pod.uid: pod for pod in self._parts.node_claims.pods}
-        if self._reserve() or not only_came(before, self._pods):
+        if self._reserve() or not (only_came(before, self._pods) or self._only_others_changed(before)):
             self._books.pods_changed()
+
+    def _only_others_changed(self, before: Mapping[str, NodePod]) -> bool:
+        """Whether the news is of pods that have neither claims nor devices, as most pods of most nodes.
+
+        A pod that is being deleted counts as changed until it is gone.
+        """
+        now = self._pods
+        changed = [pod for uid, pod in (*before.items(), *now.items()) if before.get(uid) != now.get(uid)]
+        if not changed or any(pod.claims for pod in changed):
+            return False
+        others = [pod for uid, pod in now.items() if before.get(uid, pod) == pod and not pod.ending]
+        uids = {uid for pod in others for uid in (pod.uid, pod.static)}
+        return self._books.plugin.are_held_only_by(uids, {str(pod) for pod in others})
 
     def _reservations_changed(self, _: ReservationsChanged) -> None:
         if self._reserve():

@@ -61,6 +61,21 @@ def test_a_grant_that_nothing_shows_ends_after_two_readings_ten_seconds_apart(po
     assert not holds.wanted()
 
 
+def test_devices_are_held_only_by_pods_that_a_whole_reading_shows_while_no_grant_is_open(pods: Pods) -> None:
+    holds = _holds()
+    assert not holds.are_held_only_by({"u1"}, {"team/one"})
+    holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 0.0)
+    assert holds.are_held_only_by({"u1", "u2"}, {"team/one"})
+    assert not holds.are_held_only_by({"u2"}, {"team/one"})
+    assert not holds.are_held_only_by({"u1"}, {"team/two"})
+    holds.read(reading(7.0, None, ()), pods, 0.0)
+    assert not holds.are_held_only_by({"u1"}, {"team/one"})
+    holds.read(reading(8.0), pods, 0.0)
+    assert holds.are_held_only_by((), ())
+    holds.granted([grant(TWO)], 9.0, 0.0)
+    assert not holds.are_held_only_by((), ())
+
+
 def test_a_reading_that_lacks_a_source_misses_nothing(pods: Pods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)

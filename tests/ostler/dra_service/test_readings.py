@@ -33,6 +33,25 @@ async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
         await eventually(lambda: asked != [], "the pod is gone")
 
 
+async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has_a_device_does(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        world.pod("plugin")
+        world.pod("other")
+        both.pod_gets(DEVICE)
+        await eventually(lambda: DEVICE in both.books.ledger.by_device(), "the ledger has the pod's device")
+        pods = both.second._parts.node_claims
+        await eventually(lambda: {pod.name for pod in pods.pods} == {"plugin", "other"}, "both pods are known")
+        asked: list[str] = []
+        monkeypatch.setattr(both.books, "pods_changed", lambda: asked.append("read"))
+        world.remove("other")
+        await eventually(lambda: {pod.name for pod in pods.pods} == {"plugin"}, "the other pod is gone")
+        assert asked == []
+        world.remove("plugin")
+        await eventually(lambda: asked != [], "the pod with the device is gone")
+
+
 async def test_a_claim_for_a_device_that_a_pod_has_asks_whether_that_pod_lives(
     short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
