@@ -29,10 +29,13 @@ def difference(scenario: Json) -> str:
     """Where a scenario differs; empty if it agrees."""
     if "expect" in scenario:
         return _against(scenario, scenario["expect"], scenario.get("compare_steps"))
-    found = [_against(scenario, each["expect"], each.get("compare_steps")) for each in scenario["outcomes"]]
-    if "" in found:
-        return ""
-    return _against_properties(scenario) and found[0]
+    first = ""
+    for each in scenario["outcomes"]:
+        found = _against(scenario, each["expect"], each.get("compare_steps"))
+        if not found:
+            return ""
+        first = first or found
+    return _against_properties(scenario) and first
 
 
 def _against(scenario: Json, expect: list[Json], steps: int | None) -> str:
