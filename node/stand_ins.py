@@ -1,4 +1,6 @@
-"""Stand-ins for modules that libraries import and nobody may ever use: they load the real one when somebody does.
+"""Stand-ins for what modules make at their import and nobody may ever use: other modules, and regular expressions.
+
+A stand-in loads or compiles the real thing when somebody uses it.
 
 Invariant: after ``standing_in`` every one of them can be imported as before. Limits, for every thread that imports one
 during the block: ``import module``, ``import package.module as name`` and ``from package.module import name`` find the
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -80,3 +83,47 @@ def standing_in(
     finally:
         for module in stand_ins:
             module.withdraw()
+
+
+class DeferredPattern:
+    """A regular expression that is compiled when somebody uses it; may be used by several threads.
+
+    Limits: ``type`` tells it from a compiled one, it is equal to itself alone, and a mistake shows at its first use.
+    """
+
+    def __init__(self, pattern: Any, flags: int | re.RegexFlag) -> None:
+        self._written = pattern, flags
+
+    @property  # type: ignore[misc]  # the functions of re shall take it for a compiled one
+    def __class__(self) -> type:
+        return re.Pattern
+
+    def __getattr__(self, attribute: str) -> object:
+        # Compiled each time until a method is asked for; re keeps what it has compiled.
+        found: object = getattr(_COMPILE(*self._written), attribute)
+        if callable(found):
+            self.__dict__[attribute] = found
+        return found
+
+    def __repr__(self) -> str:
+        return repr(_COMPILE(*self._written))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _COMPILE, self._written
+
+
+_COMPILE = re.compile
+
+
+def _deferred(pattern: Any, flags: int | re.RegexFlag = 0) -> Any:
+    return DeferredPattern(pattern, flags) if isinstance(pattern, str | bytes) else _COMPILE(pattern, flags)
+
+
+@contextlib.contextmanager
+def compiling_later() -> Iterator[None]:
+    """Have ``re.compile`` return stand-ins in this block; most modules compile at their import what few calls need."""
+    re.compile = _deferred
+    try:
+        yield
+    finally:
+        re.compile = _COMPILE

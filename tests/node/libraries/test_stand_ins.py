@@ -1,16 +1,21 @@
-"""What other threads may import while stand-ins take the places of modules."""
+"""What others may import while stand-ins take the places of modules, and what stand-ins of regular expressions do."""
 
 from __future__ import annotations
 
+import copy
 import importlib
+import pickle
+import re
+import string
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
-from node.stand_ins import Answer, DeferredModule, standing_in
+from node.stand_ins import Answer, DeferredModule, DeferredPattern, compiling_later, standing_in
 
 
 @pytest.fixture
@@ -56,3 +61,58 @@ def test_a_module_that_is_imported_during_the_block_is_no_attribute_of_its_packa
     failed = stand_in.Failed
     assert imported.part is importlib.import_module(name)
     assert failed is imported.part.Failed
+
+
+def is_deferred(pattern: object) -> bool:
+    return type(pattern) is DeferredPattern
+
+
+@pytest.fixture
+def deferred() -> Any:
+    with compiling_later():
+        return re.compile(r"(?P<name>[a-z]+)=(\d+)", re.IGNORECASE)
+
+
+def test_an_expression_of_the_block_is_used_like_a_compiled_one(deferred: Any) -> None:
+    assert is_deferred(deferred)
+    compiled = re.compile(r"(?P<name>[a-z]+)=(\d+)", re.IGNORECASE)
+    text = "One=1, two=2"
+    assert deferred.findall(text) == compiled.findall(text) == [("One", "1"), ("two", "2")]
+    assert [found["name"] for found in deferred.finditer(text)] == ["One", "two"]
+    assert deferred.sub("", text) == re.sub(deferred, "", text) == ", "
+    assert deferred.fullmatch("one=") is None
+    assert (deferred.pattern, deferred.flags, deferred.groups, deferred.groupindex) == (
+        compiled.pattern,
+        compiled.flags,
+        compiled.groups,
+        compiled.groupindex,
+    )
+    assert isinstance(deferred, re.Pattern)
+    assert re.compile(deferred) is deferred
+    assert repr(deferred) == repr(compiled)
+    assert copy.deepcopy(deferred) == pickle.loads(pickle.dumps(deferred)) == compiled
+
+
+def test_an_expression_is_compiled_at_its_first_use_and_outside_the_block_at_once() -> None:
+    with compiling_later():
+        broken: Any = re.compile("(")
+    with pytest.raises(re.error):
+        broken.search("text")
+    with pytest.raises(re.error):
+        re.compile("(")
+
+
+def test_expressions_of_the_library_work_in_the_block() -> None:
+    with compiling_later():
+
+        class Percent(string.Template):
+            delimiter = "%"
+
+    assert is_deferred(Percent.pattern)
+    assert Percent("%name has %{number}%%").substitute(name="one", number=1) == "one has 1%"
+
+
+def test_the_block_ends_with_an_error_as_well() -> None:
+    with pytest.raises(KeyError), compiling_later():
+        raise KeyError
+    assert not is_deferred(re.compile("a text of this test"))
