@@ -171,7 +171,7 @@ def test_mode_all_as_an_alternative_that_breaks_the_limit_takes_42_steps() -> No
 
 def test_family_would_be_exponential_without_pruning() -> None:
     for name in ("partitions, waste in each", "shared devices, one share short", "a chain of matches"):
-        assert outcome(family_problem(FAMILIES[name]()), NEVER, 50_000) is None
+        assert outcome(family_problem(FAMILIES[name]()), NEVER, BUDGET) is None
 
 
 @pytest.mark.parametrize("second", [(exactly(33), exactly(0, "false")), (exactly(33),), (exactly(1), exactly(33))])
