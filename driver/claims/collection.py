@@ -37,7 +37,7 @@ class Collector:
         self._book = book
         self._claims = claims
         self._poked = asyncio.Event()
-        self._told = ""
+        self._reported = ""
         self._waited_for: set[str] = set()
         self._left_behind: dict[str, tuple[float, float]] = {}
         """Claims, by UID, that others wait for and whose end the API server and the kubelet do not both confirm.
@@ -121,11 +121,11 @@ class Collector:
     async def _known(self) -> KubeletClaims:
         known = await self._book.kubelet.claims()
         if not known.fault:
-            self._told = ""
-        elif known.fault != self._told and self._book.records and not known.stale:
+            self._reported = ""
+        elif known.fault != self._reported and self._book.records and not known.stale:
             # A stale file comes from how the container was created: every node would report it, and nobody could act on
             # it.
-            self._told = known.fault
+            self._reported = known.fault
             fix = "check the setting of the kubelet's root"
             self._book.tell(
                 "KubeletClaimsUnknown", f"cannot find claims that no pod uses any more: {known.fault}; {fix}"

@@ -89,7 +89,7 @@ class DraDoor:
         self._predecessors: tuple[Path, ...] = ()
         self._state = RegistrationState.WAITING
         self._detail = ""
-        self._told = ""
+        self._reported = ""
         self._since = 0.0
         self._delay = FIRST_DELAY
         self._handing_over = False
@@ -186,7 +186,7 @@ class DraDoor:
         if refusal:
             self._observer.failed()
             self._grow()
-            self._tell("DriverRegistrationRefused", f"the kubelet refused the DRA driver: {refusal}")
+            self._report("DriverRegistrationRefused", f"the kubelet refused the DRA driver: {refusal}")
             self._say(RegistrationState.FAILED, refusal)
         else:
             self._observer.registered()
@@ -223,7 +223,7 @@ class DraDoor:
         except SocketError as error:
             self._observer.failed()
             self._grow()
-            self._tell("DriverSocketFailed", str(error))
+            self._report("DriverSocketFailed", str(error))
             self._say(RegistrationState.FAILED, str(error))
             return self._delay
         if self._serving is not None:
@@ -235,7 +235,7 @@ class DraDoor:
     def _relieve(self) -> None:
         """The kubelet has accepted our registration: older sockets may be removed."""
         self._delay = FIRST_DELAY
-        self._told = ""
+        self._reported = ""
         for path in self._predecessors:
             if path.parent == self._options.folder:
                 _remove(path)
@@ -262,10 +262,10 @@ class DraDoor:
     def _grow(self) -> None:
         self._delay = min(2 * self._delay, LONGEST_DELAY) * (1 - self._random() / 4)
 
-    def _tell(self, reason: str, message: str) -> None:
+    def _report(self, reason: str, message: str) -> None:
         """Emit an event and log a line, once for each text."""
-        if message != self._told:
-            self._told = message
+        if message != self._reported:
+            self._reported = message
             log.warning(message, extra={"driver": self._options.driver_name})
             self._events.emit(EventType.WARNING, reason, message)
 

@@ -115,19 +115,19 @@ class NodePods:
     def replaced(self, found: Sequence[NodePod]) -> None:
         """See ``Follower``."""
         self._presence.replaced(found)
-        self._tell()
+        self._notify()
 
     def applied(self, each: NodePod) -> None:
         """See ``Follower``; most pods and most of their changes do not matter here."""
         if self._presence.applied(each):
-            self._tell()
+            self._notify()
 
     def deleted(self, each: NodePod) -> None:
         """See ``Follower``."""
         self._presence.deleted(each)
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         if self._presence.list_at() is not None:
             self._asked.set()
         if not self._is_to_tell:

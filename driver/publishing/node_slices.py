@@ -38,7 +38,7 @@ class NodeController(Controller):
         nodes: NodeReader | None = None,
     ) -> None:
         """``tell`` is called in any thread with every fault of writing and watching, and the work in which it arose."""
-        self._tell = tell
+        self._report = tell
         self._random = clocks.random
         self._reflector: Reflector | None = None
         super().__init__(
@@ -59,7 +59,7 @@ class NodeController(Controller):
         return "" if self._reflector is None else self._reflector.status().failing
 
     def _tell_watch_fault(self, error: Exception) -> None:
-        self._tell(error, WATCHING)
+        self._report(error, WATCHING)
 
     def _reflected(self, client: SliceApi, selector: str, handler: Handler) -> Watching:
         source = client.slices({"fieldSelector": selector})

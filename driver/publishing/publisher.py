@@ -224,7 +224,7 @@ class SlicePublisher:
                     # A bug of ours: log, event and status report it, the published slices stay, and the next view will
                     # come.
                     log.exception("cannot publish a view")
-                    self._tell(error, "describing devices")
+                    self._report(error, "describing devices")
                 self._pause(self._interval)
         finally:
             controller.stop()
@@ -233,9 +233,9 @@ class SlicePublisher:
         """The controller; retried until it can be made. None once stopped."""
         while not self._stopped:
             try:
-                return self._make(self._tell)
+                return self._make(self._report)
             except Exception as error:  # noqa: BLE001 - status and event tell of it, and it is tried again
-                self._tell(error, "getting ready to publish")
+                self._report(error, "getting ready to publish")
                 self._pause(self._backoff.delay())
                 self._faults.look(working=False)
         return None
@@ -314,7 +314,7 @@ class SlicePublisher:
             self._shown.cover(ours)
         except FileError as error:
             self._again_at = self._monotonic() + self._backoff.delay()
-            self._tell(error, "saving which devices claims may get")
+            self._report(error, "saving which devices claims may get")
             return {name for name in names if name in published or self._shown.on_disk(name)}
         if self._again_at is not None:
             self._again_at = None
@@ -328,7 +328,7 @@ class SlicePublisher:
             known = self._described[name] = (said, slice_device(offered, self._peers))
         return known[1]
 
-    def _tell(self, error: Exception, work: str) -> None:
+    def _report(self, error: Exception, work: str) -> None:
         self._faults.tell(error, work)
         with self._changed:
             self._changed.notify_all()

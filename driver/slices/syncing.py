@@ -99,7 +99,7 @@ class PoolSync:
             return self._publish(name, wanted)
         except (KubeError, NodeWithoutUid) as error:
             memory.uncertain = True
-            self._tell(name, error, PUBLISHING)
+            self._report(name, error, PUBLISHING)
             after = error.retry_after if isinstance(error, RequestError) else None
             if isinstance(error, Unreachable):
                 after = (SPREAD if memory.is_away else SOON) * self._random()
@@ -149,7 +149,7 @@ class PoolSync:
     def _publish(self, name: str, wanted: WantedPool) -> SyncOutcome:
         fault = wanted.fault()
         if fault is not None:
-            self._tell(name, fault, CHECKING)
+            self._report(name, fault, CHECKING)
             return SyncOutcome()
         for earlier in wanted.take_untold():
             self._handler(earlier, PUBLISHING)
@@ -157,7 +157,7 @@ class PoolSync:
         memory = self._memory[name]
         memory.ours |= {each.uid for each in made.matched.values()}
         if made.exhausted:
-            self._tell(name, GenerationExhausted(name, made.generation), CHECKING)
+            self._report(name, GenerationExhausted(name, made.generation), CHECKING)
         if made.raised:
             memory.unfinished = made.generation
         try:
@@ -175,7 +175,7 @@ class PoolSync:
             memory.unfinished = 0
         memory.ours &= {each.uid for each in self._store.in_pool(name)}
         for _, error in written.refused:
-            self._tell(name, error, PUBLISHING)
+            self._report(name, error, PUBLISHING)
         return SyncOutcome(retry=bool(written.refused), created=written.created, wrote=written.wrote)
 
     def _planned(self, name: str, wanted: WantedPool) -> tuple[PoolPlan, frozenset[int]]:
@@ -195,7 +195,7 @@ class PoolSync:
 
     def _tell_invalid(self, name: str, wanted: WantedPool, indexes: Sequence[int]) -> None:
         for index in indexes:
-            self._tell(name, InvalidSlice(name, index, self._faults(wanted, index)), CHECKING)
+            self._report(name, InvalidSlice(name, index, self._faults(wanted, index)), CHECKING)
 
     def _faults(self, wanted: WantedPool, index: int) -> tuple[StatusCause, ...]:
         body = self._writer.judged_object
@@ -210,6 +210,6 @@ class PoolSync:
         before = self._store.versions()
         self._store.refreshed(self._api.list_slices(self._query), before)
 
-    def _tell(self, name: str, error: Exception, work: str) -> None:
+    def _report(self, name: str, error: Exception, work: str) -> None:
         self._memory[name].error = str(error)
         self._handler(error, work)

@@ -66,7 +66,7 @@ class EvictionLimits:
         """Unhealthy devices that became unhealthy too long ago to start a limit."""
         self._spent: frozenset[str] = frozenset()
         """Devices that evict by the policy and last went bad as long ago."""
-        self._told = -math.inf
+        self._complete_at = -math.inf
         """When every source has reported its devices' troubles after a restart."""
 
     @property
@@ -107,7 +107,7 @@ class EvictionLimits:
             self._on |= {limit.kind: limit for limit in eviction_limits}
         self._excused.update(excused)
         self._ailing.update(ailing)
-        self._told = now + self.policy.pace.together
+        self._complete_at = now + self.policy.pace.together
 
     def holds(self, kind: DeviceKind) -> bool:
         """Whether devices of a kind may not evict."""
@@ -126,7 +126,7 @@ class EvictionLimits:
         """Move all times: the clock jumped by that many seconds."""
         self._fell = {name: fell + seconds for name, fell in self._fell.items()}
         self._struck = {name: struck + seconds for name, struck in self._struck.items()}
-        self._told += seconds
+        self._complete_at += seconds
 
     def see(
         self, sick: Iterable[Sick], known: Collection[str], counts: Mapping[DeviceKind, int], now: float
@@ -161,10 +161,10 @@ class EvictionLimits:
     def _excuse(self, known: Collection[str], now: float) -> None:
         """End the excuse of devices that are healthy or were at the last look, but not of those that no scan has."""
         remembered = self._excused | self._ailing
-        if now >= self._told:
+        if now >= self._complete_at:
             remembered -= self._recovered
         self._recovered = {name for name in remembered if name in known and name not in self._kinds}
-        if now >= self._told:
+        if now >= self._complete_at:
             remembered -= self._recovered
         self._excused &= remembered
         self._ailing &= remembered

@@ -221,7 +221,7 @@ class HealthKeeper:
                 return self._lines(name, self._tracker.foretell(name))
             finally:
                 _put_back(overrides, name, before)
-        return self._told(name, self._tracker.touched((name,), now))
+        return self._concluded(name, self._tracker.touched((name,), now))
 
     def clear(self, device: str, *, dry_run: bool = False) -> tuple[str, ...]:
         """Remove the override, and forget what only a person or a reset could end; returns the changes, one line per
@@ -236,7 +236,7 @@ class HealthKeeper:
         if dry_run:
             return (f"{name}: {', '.join(findings.clearable(name))} would be cleared",)
         findings.clear(name)
-        return self._told(name, self._tracker.touched((name,), self._now()))
+        return self._concluded(name, self._tracker.touched((name,), self._now()))
 
     def release_eviction_limit(self, kind: str, *, dry_run: bool = False) -> tuple[str, ...]:
         """Release a kind's limit: its sick devices may evict again. Raises InvalidRequest and NothingToClear."""
@@ -276,7 +276,7 @@ class HealthKeeper:
     def _entry(self, device: Device) -> DeviceEntry:
         return DeviceEntry(device, self._tracker.verdict(device), self._tracker.shown(device).health.state)
 
-    def _told(self, name: str, outcome: Judgement) -> tuple[str, ...]:
+    def _concluded(self, name: str, outcome: Judgement) -> tuple[str, ...]:
         self._done(outcome)
         return self._lines(name, outcome.changes)
 

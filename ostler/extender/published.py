@@ -158,20 +158,20 @@ class PublishedDevicesWatch:
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """See ``kube.reflector.Handler``."""
-        self._tell(self._devices.replace(objects))
+        self._notify(self._devices.replace(objects))
 
     def applied(self, body: JsonObject) -> None:
         """See ``kube.reflector.Handler``."""
-        self._tell(self._devices.put(body))
+        self._notify(self._devices.put(body))
 
     def deleted(self, body: JsonObject) -> None:
         """See ``kube.reflector.Handler``."""
-        self._tell(self._devices.remove(text_at(body, "metadata", "name")))
+        self._notify(self._devices.remove(text_at(body, "metadata", "name")))
 
     def bookmark(self, resource_version: str) -> None:
         """Nothing has changed."""
 
-    def _tell(self, nodes: frozenset[str]) -> None:
+    def _notify(self, nodes: frozenset[str]) -> None:
         if nodes:
             for each in self._followers:
                 each.devices_changed(sorted(nodes))

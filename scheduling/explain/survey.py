@@ -115,10 +115,10 @@ def waits_of(claim: JsonObject) -> Iterator[str]:
         failed = [name for name in texts_at(result, "bindingFailureConditions") if name in true]
         awaited = [name for name in texts_at(result, "bindingConditions") if name not in true]
         if failed:
-            reasons = ", ".join(_told(name, said[name]) for name in failed)
+            reasons = ", ".join(_worded(name, said[name]) for name in failed)
             yield f"{device} cannot be made ready: {reasons}; the scheduler takes the devices back and tries again"
         elif awaited:
-            names = ", ".join(_told(name, said.get(name, {})) for name in awaited)
+            names = ", ".join(_worded(name, said.get(name, {})) for name in awaited)
             yield (
                 f"the pod waits until {device} has the condition {names}; its driver's controller sets it in the "
                 "claim's status.devices"
@@ -132,7 +132,7 @@ def _conditions(claim: JsonObject, result: JsonObject) -> tuple[JsonObject, ...]
     return tuple(condition for one in found for condition in objects_at(one, "conditions"))
 
 
-def _told(name: str, condition: JsonObject) -> str:
+def _worded(name: str, condition: JsonObject) -> str:
     """A condition with its driver's words."""
     words = one_line(": ".join(filter(None, (text_at(condition, "reason"), text_at(condition, "message")))), _WORD)
     return f"{name} ({words})" if words else name

@@ -17,7 +17,7 @@ PAGE = "docs/troubleshooting.md"
 SOURCES = ("node", "plugin", "driver", "ostler")
 HANDED_ON = {
     "driver/claims/book.py": "tell",
-    "driver/door/door.py": "_tell",
+    "driver/door/door.py": "_report",
     "driver/interfaces/claim_mover.py": "tell",
     "driver/interfaces/lost.py": "tell",
     "driver/node_watch/node_doors.py": "_warn",

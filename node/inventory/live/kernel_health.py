@@ -53,7 +53,7 @@ class KernelHealth:
         self._names: Mapping[str, Sequence[str]] = {}
         self._events: dict[str, dict[str, tuple[Condition, float]]] = {}
         """By device, the reports of uevents by their source's name, with the time by the loop's clock."""
-        self._told: dict[str, tuple[Condition, ...]] = {}
+        self._reported: dict[str, tuple[Condition, ...]] = {}
         self._dirty: set[str] = set()
         self.looks = 0
 
@@ -73,10 +73,10 @@ class KernelHealth:
         self._names = names_of(snapshot.devices)
         for name in self._events.keys() - self._devices.keys():
             del self._events[name]
-        departed = self._told.keys() - self._devices.keys()
-        over = {name: () for name in departed if self._told[name]}
+        departed = self._reported.keys() - self._devices.keys()
+        over = {name: () for name in departed if self._reported[name]}
         for name in departed:
-            del self._told[name]
+            del self._reported[name]
         if over:
             # A report on it must not wait for another, healthy device of that name.
             self._look(KERNEL, over)
@@ -85,7 +85,7 @@ class KernelHealth:
 
     def tell(self) -> None:
         """Report everything known again, for a new subscriber or a changed policy."""
-        found = {name: troubles for name, troubles in self._told.items() if troubles}
+        found = {name: troubles for name, troubles in self._reported.items() if troubles}
         if found:
             self._look(KERNEL, found)
 
@@ -154,11 +154,11 @@ class KernelHealth:
         found = {}
         for name in sorted(self._dirty & self._devices.keys()):
             now = self._troubles(name)
-            if now != self._told.get(name, ()):
+            if now != self._reported.get(name, ()):
                 found[name] = now
         self._dirty.clear()
         if found:
-            self._told |= found
+            self._reported |= found
             self._look(KERNEL, found)
 
     def _troubles(self, name: str) -> tuple[Condition, ...]:

@@ -52,7 +52,7 @@ class UeventMonitor:
         self._open = open_stream
         self._stream: UeventStream | None = None
         self._failed: asyncio.Future[None] | None = None
-        self._told = Reach(EventState.POLLING)
+        self._reported = Reach(EventState.POLLING)
         self.state = EventState.POLLING
         self.missed = ""
         self.hint = ""
@@ -71,7 +71,7 @@ class UeventMonitor:
             stream, reach = await in_passing(self._open_one_of, reach)
             self._stream = stream
             loop.add_reader(stream.fileno(), self._drain)
-        self._tell(reach)
+        self._report(reach)
         try:
             # Events before this are unknown.
             self._bus.publish(HardwareHint())
@@ -89,11 +89,11 @@ class UeventMonitor:
             kernel = replace(reach, state=EventState.KERNEL, hint=error.hint)
         return self._open(EventState.KERNEL), kernel
 
-    def _tell(self, reach: Reach) -> None:
+    def _report(self, reach: Reach) -> None:
         self.state, self.missed, self.hint = reach.state, reach.missed, reach.hint
-        if reach == self._told:
+        if reach == self._reported:
             return
-        self._told = reach
+        self._reported = reach
         extra = {"source": reach.state.value, "hint": reach.hint}
         if reach.missed:
             # The kernel leaves out interfaces; the status says whether those matter.

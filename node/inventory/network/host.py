@@ -100,10 +100,10 @@ def driver_info(interface: str) -> DriverInfo:
         # No answer is a fact as well: a link may be gone since it was listed, or its driver may not know the call.
         return DriverInfo()
     _, driver, _, firmware, *_ = _INFO.unpack(info.tobytes())
-    return DriverInfo(_told(driver), _told(firmware))
+    return DriverInfo(_text(driver), _text(firmware))
 
 
-def _told(raw: bytes) -> str | None:
+def _text(raw: bytes) -> str | None:
     text = raw.split(b"\0", 1)[0].decode(errors="replace").strip()
     return None if text in {"", "N/A", "n/a", "Unknown"} else text
 
