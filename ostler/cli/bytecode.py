@@ -40,10 +40,25 @@ _DAMAGED = (OSError, ValueError, EOFError, TypeError, LookupError, AttributeErro
 _GONE = (-1, -1)
 """Time and size of a source file that is missing; no entry has them."""
 
-_OWN = ("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos")
+_OWN = (
+    *("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos"),
+    "scheduling/api",
+)
 """Packages of which an agent may load any module later."""
-_LOADED_LATER = ("grpc.aio", "pynvml", "tokenize", "traceback", "urllib3", "yaml")
-"""Modules of others that an agent loads in functions."""
+_LOADED_LATER = (
+    *(
+        "encodings.idna",
+        "encodings.utf_8_sig",
+        "grpc.aio",
+        "pynvml",
+        "pyudev",
+        "scheduling.api",
+        "tokenize",
+        "traceback",
+    ),
+    *("urllib3", "yaml"),
+)
+"""Modules that an agent loads in functions, or by their names."""
 _USERS = {"pynvml.py": "node/inventory/nvidia"}
 """Modules of which an installation copies a part, and the folder whose files name all that is used of each."""
 

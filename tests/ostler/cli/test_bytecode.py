@@ -342,6 +342,14 @@ def test_an_installation_makes_the_file_of_everything_an_agent_loads(tmp_path: P
     assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(printed(tmp_path, "-c", lines).split())
 
 
+def test_an_installation_also_copies_what_an_agent_loads_for_its_second_door(tmp_path: Path) -> None:
+    printed(tmp_path, "-c", "import scheduling.api.validation.objects")  # leaves their .pyc files
+    printed(tmp_path, "-m", "ostler.cli.bytecode")
+    second = {"encodings.idna", "stringprep", "pyudev.monitor", "scheduling.api.validation.objects", "urllib3.response"}
+    lines = LOADED.replace("import json.scanner", f"import {', '.join(sorted(second))}, json.scanner")
+    assert second <= set(printed(tmp_path, "-c", lines.replace("settle()\n", "")).split())
+
+
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="newer Pythons keep annotations")
 def test_code_of_ostler_has_lines_alone_and_no_annotations_and_that_of_others_keeps_annotations(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
