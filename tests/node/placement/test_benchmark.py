@@ -17,16 +17,16 @@ from tests.making import places
         ("no preference (random)", 0.88),
         ("lowest index", 0.48),
         ("link-aware, singles spread", 0.16),
-        ("ostler", 0.05),
     ],
 )
 def test_policies_leave_as_many_pods_unaligned_as_others_measured(policy: str, expected: float) -> None:
+    """Ostler's own is simulated once, for the figures."""
     assert unaligned_ratio(policies()[policy]) == pytest.approx(expected, abs=0.02)
 
 
 def test_figures_have_their_names_and_meet_their_targets() -> None:
     found = figures(quick=True)
-    assert found["placement_unaligned_ratio"] <= 0.055
+    assert 0.03 <= found["placement_unaligned_ratio"] <= 0.055
     # How long decisions take is a fact about a machine, whose other work is not ours; the table tells it.
     assert set(found) == {"placement_unaligned_ratio", "preferred_8_p99_s", "preferred_16_p99_s"}
 
