@@ -22,7 +22,7 @@ import pytest
 
 from node.inventory.recordings import source
 from ostler.cli import progress
-from ostler.cli.main import GRPC_SETTINGS
+from ostler.cli.main import set_up_grpc
 from sandbox import process
 from sandbox.conformance import rule
 from tests.making import forked_workers, recordings
@@ -42,8 +42,7 @@ for _name, _is_same in (("same", True), ("others", False)):
 hypothesis.settings.load_profile("same")
 
 # Servers and channels of tests work as those of the agent do; gRPC has not read its environment yet.
-for _name, _setting in GRPC_SETTINGS.items():
-    os.environ.setdefault(_name, _setting)
+set_up_grpc(os.environ)
 
 # The last collections of the interpreter find nothing that anybody needs, and take a second of every worker.
 atexit.register(gc.freeze)

@@ -16,29 +16,30 @@ from ostler.cli.bytecode import use_bytecode
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import MutableMapping, Sequence
 
     from ostler.cli.commands import Command
 
+_EXPERIMENTS = "GRPC_EXPERIMENTS"
+_BACKUP_POLL = "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS"
 GRPC_SETTINGS = {
     # gRPC's own remarks (a stream that a peer ended) would appear between our lines.
     "GRPC_VERBOSITY": "ERROR",
     # Servers poll their connections in the thread that waits for calls. By default other threads do it and hand over
     # each step of a call, which costs an Allocate 60 us. A gRPC that no longer knows this name says so and starts.
-    "GRPC_EXPERIMENTS": "-event_engine_listener",
+    _EXPERIMENTS: "-event_engine_listener",
     # With that, gRPC would also look after the connections of clients every 5 s, by a timer that wakes a thread once a
     # second. They need nobody: their own threads still poll them.
-    "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS": "0",
+    _BACKUP_POLL: "0",
 }
-"""Environment variables that gRPC reads when it is imported or first used; what a person has set stays."""
+"""Environment variables that gRPC reads when it is imported or first used."""
 _ARENA_MAX = -8
 """M_ARENA_MAX of mallopt(3)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
-    for name, setting in GRPC_SETTINGS.items():
-        os.environ.setdefault(name, setting)
+    set_up_grpc(os.environ)
     if sys.stdout is None:
         # Started with standard output closed.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
@@ -63,6 +64,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         return Exit.OK
     except KeyboardInterrupt:
         return 130
+
+
+def set_up_grpc(environment: MutableMapping[str, str]) -> None:
+    """Add gRPC's settings, except what a person has set.
+
+    Whoever chooses the experiments keeps gRPC's own interval too, which is right only together with them.
+    """
+    is_chosen = _EXPERIMENTS in environment
+    for name, setting in GRPC_SETTINGS.items():
+        if not (is_chosen and name == _BACKUP_POLL):
+            environment.setdefault(name, setting)
 
 
 def _share_one_heap() -> None:

@@ -36,7 +36,6 @@ import execnet
 import pytest
 from _pytest.capture import CaptureManager
 
-from ostler.cli.main import GRPC_SETTINGS
 from tests.making import forked_ostler, worker_start
 from tests.making.roomy_stack import call_with_room
 
@@ -62,7 +61,7 @@ def collecting(specs: Sequence[execnet.XSpec], arguments: Sequence[str]) -> Iter
                 [sys.executable, "-m", __name__, *map(str, listeners), *arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
-                env={**GRPC_SETTINGS, **os.environ, forked_ostler.SHARED: str(folder / "ostler")},
+                env={**os.environ, forked_ostler.SHARED: str(folder / "ostler")},
                 pass_fds=listeners,
             )
         stack.enter_context(process)

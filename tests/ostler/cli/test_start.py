@@ -13,6 +13,7 @@ import pytest
 
 from ostler.cli.main import GRPC_SETTINGS
 from ostler.cli.options import add_settings, given_flags, plain_settings
+from tests.making.patience import PATIENCE
 
 PLAIN: tuple[list[str], ...] = (
     ["--node-name", "n1"],
@@ -161,9 +162,10 @@ def test_threads_of_an_agent_share_one_heap(command: str, is_one: bool) -> None:
 
 SERVER = """
 import asyncio, os, sys
-from ostler.cli.main import main
+from ostler.cli.main import GRPC_SETTINGS, main
 main(["run", "--config", "/nowhere.yaml"])
-print(os.environ["GRPC_EXPERIMENTS"])
+for name in GRPC_SETTINGS:
+    print(f"{name}={os.environ.get(name)}")
 import grpc.aio
 async def serve():
     server = grpc.aio.server()
@@ -174,12 +176,68 @@ asyncio.run(serve())
 """
 
 
-@pytest.mark.parametrize("chosen", ["", "-no_such_experiment"])
-def test_grpc_knows_the_experiments_that_the_agent_turns_off(chosen: str, tmp_path: Path) -> None:
-    environment = {name: text for name, text in os.environ.items() if name not in GRPC_SETTINGS}
-    if chosen:
-        environment["GRPC_EXPERIMENTS"] = chosen
+CLIENT = """
+import asyncio, os, signal, subprocess, sys
+from ostler.cli.main import main
+main(["run", "--config", "/nowhere.yaml"])
+import grpc.aio
+async def watch():
+    server = subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]], stdout=subprocess.PIPE)
+    server.stdout.readline()
+    async with grpc.aio.insecure_channel(f"unix:{sys.argv[1]}") as channel:
+        await channel.channel_ready()
+        server.kill()
+        server.wait()
+        # Only looked at: to wait for a change would have gRPC poll the connection.
+        while channel.get_state() is grpc.ChannelConnectivity.READY:
+            await asyncio.sleep(0.01)
+    print("noticed")
+asyncio.run(watch())
+"""
+LASTING = """
+import asyncio, sys, grpc.aio
+async def serve():
+    server = grpc.aio.server()
+    server.add_insecure_port(f"unix:{sys.argv[1]}")
+    await server.start()
+    print("serves", flush=True)
+    await server.wait_for_termination()
+asyncio.run(serve())
+"""
+EXPERIMENTS, BACKUP_POLL = "GRPC_EXPERIMENTS", "GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS"
+
+
+def _without_settings(**chosen: str) -> dict[str, str]:
+    return {name: text for name, text in os.environ.items() if name not in GRPC_SETTINGS} | chosen
+
+
+def _started(tmp_path: Path, **chosen: str) -> tuple[dict[str, str], str]:
+    """gRPC's settings in a process of ostler's, and what its server said."""
     command = [sys.executable, "-c", SERVER, str(tmp_path / "socket")]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert run.stdout.strip() == (chosen or GRPC_SETTINGS["GRPC_EXPERIMENTS"])
-    assert ("Unknown experiment" in run.stderr) is bool(chosen)
+    run = subprocess.run(command, capture_output=True, text=True, check=True, env=_without_settings(**chosen))
+    settings = dict(line.split("=", 1) for line in run.stdout.splitlines())
+    return settings, run.stderr
+
+
+def test_grpc_knows_the_experiments_that_ostler_turns_off(tmp_path: Path) -> None:
+    settings, remarks = _started(tmp_path)
+    assert settings == GRPC_SETTINGS
+    assert "Unknown experiment" not in remarks
+
+
+@pytest.mark.parametrize("chosen", ["", "-no_such_experiment"])
+def test_whoever_chooses_the_experiments_keeps_the_interval_of_grpc(chosen: str, tmp_path: Path) -> None:
+    settings, remarks = _started(tmp_path, GRPC_EXPERIMENTS=chosen)
+    assert (settings[EXPERIMENTS], settings[BACKUP_POLL]) == (chosen, "None")
+    assert ("Unknown experiment" in remarks) is bool(chosen)
+
+
+def test_an_interval_that_a_person_chose_stays(tmp_path: Path) -> None:
+    settings, _ = _started(tmp_path, GRPC_CLIENT_CHANNEL_BACKUP_POLL_INTERVAL_MS="7000")
+    assert (settings[EXPERIMENTS], settings[BACKUP_POLL]) == (GRPC_SETTINGS[EXPERIMENTS], "7000")
+
+
+def test_an_idle_client_notices_that_its_server_was_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", CLIENT, str(tmp_path / "socket"), LASTING]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE, env=_without_settings())
+    assert run.stdout.splitlines() == ["noticed"]
