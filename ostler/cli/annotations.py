@@ -1,4 +1,4 @@
-"""Bytecode without the annotations of functions: no agent reads them, and ostler's own take 0.5 MB of its memory.
+"""Bytecode without the annotations of functions, for packages that do not read them: ostler's take 0.5 MB of memory.
 
 Those of classes stay: values are made of them. So does whatever is not plain text, as in a module without
 ``from __future__ import annotations``.

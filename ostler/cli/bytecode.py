@@ -44,7 +44,7 @@ _OWN = (
     *("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos"),
     "scheduling/api",
 )
-"""Packages of which an agent may load any module later."""
+"""Packages of which an agent may load any module later. None of them reads the annotations of functions."""
 _LOADED_LATER = (
     *(
         "encodings.idna",
@@ -314,13 +314,13 @@ def _small(source: str, code: CodeType) -> CodeType:
     from ostler.cli.line_tables import without_columns
 
     small = without_columns(without_docstrings(code))
-    # Other packages may read the annotations of their functions.
+    # Other packages, and those of ours that no agent loads, may read the annotations of their functions.
     return without_annotations(small) if source.startswith(_own_folders()) else small
 
 
 def _own_folders() -> tuple[str, ...]:
     root = ostler.__path__[0].rpartition("/")[0]
-    return tuple(f"{root}/{package.partition('/')[0]}/" for package in _OWN)
+    return tuple(f"{root}/{package}/" for package in _OWN)
 
 
 def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:

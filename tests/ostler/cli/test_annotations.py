@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 
 import node
+import ostler
 from ostler.cli.annotations import without_annotations
+from ostler.cli.bytecode import _own_folders
 
 SOURCE = '''from __future__ import annotations
 
@@ -104,3 +108,49 @@ def test_only_constants_of_our_own_modules_change() -> None:
     for path in modules:
         code = compile(path.read_text(), str(path), "exec")
         compared(code, without_annotations(code))
+
+
+OF_CLASSES = {
+    "node/values.py": {"__annotations__", "inspect"},
+    "node/value_data.py": {"__annotations__"},
+    "node/inventory/recordings/document.py": {"get_type_hints"},
+}
+"""Modules that use such names without reading the annotations of functions: only those of classes."""
+READERS = {
+    "__annotations__",
+    "get_annotations",
+    "get_type_hints",
+    "getfullargspec",
+    "singledispatch",
+    "singledispatchmethod",
+}
+
+
+def names_of(statement: ast.Import | ast.ImportFrom) -> set[str | None]:
+    """The modules and names that it imports."""
+    return {getattr(statement, "module", None), *(alias.name for alias in statement.names)}
+
+
+def readers_of_annotations(source: str) -> Iterator[str]:
+    """What a module may read annotations of functions by."""
+    for each in ast.walk(ast.parse(source)):
+        if isinstance(each, ast.Import | ast.ImportFrom) and "inspect" in names_of(each):
+            yield "inspect"
+        elif isinstance(each, ast.Name) and each.id in READERS:
+            yield each.id
+        elif isinstance(each, ast.Attribute) and each.attr in READERS:
+            yield each.attr
+        elif isinstance(each, ast.Constant) and each.value in READERS:
+            yield str(each.value)
+        elif isinstance(each, ast.FunctionDef):
+            yield from (
+                "register" for by in each.decorator_list if isinstance(by, ast.Attribute) and by.attr == "register"
+            )
+
+
+def test_no_module_that_loses_annotations_reads_those_of_functions() -> None:
+    root = Path(ostler.__path__[0]).parent
+    modules = sorted(path for folder in _own_folders() for path in Path(folder).rglob("*.py"))
+    assert modules
+    found = {str(path.relative_to(root)): set(readers_of_annotations(path.read_text())) for path in modules}
+    assert {path: names for path, names in found.items() if names} == OF_CLASSES
