@@ -65,7 +65,7 @@ class NodePods:
         self._list_every = list_every
         self._presence = Presence(clocks.monotonic)
         self._asked = asyncio.Event()
-        self._is_to_tell = False
+        self._is_to_publish = False
         self._following = Following(api, self, name="pods of the node", random=clocks.random, policy=policy)
 
     @property
@@ -115,27 +115,27 @@ class NodePods:
     def replaced(self, found: Sequence[NodePod]) -> None:
         """See ``Follower``."""
         self._presence.replaced(found)
-        self._notify()
+        self._publish_soon()
 
     def applied(self, each: NodePod) -> None:
         """See ``Follower``; most pods and most of their changes do not matter here."""
         if self._presence.applied(each):
-            self._notify()
+            self._publish_soon()
 
     def deleted(self, each: NodePod) -> None:
         """See ``Follower``."""
         self._presence.deleted(each)
-        self._notify()
+        self._publish_soon()
 
-    def _notify(self) -> None:
+    def _publish_soon(self) -> None:
         if self._presence.list_at() is not None:
             self._asked.set()
-        if not self._is_to_tell:
-            self._is_to_tell = True
-            asyncio.get_running_loop().call_soon(self._tell_once)
+        if not self._is_to_publish:
+            self._is_to_publish = True
+            asyncio.get_running_loop().call_soon(self._publish_once)
 
-    def _tell_once(self) -> None:
-        self._is_to_tell = False
+    def _publish_once(self) -> None:
+        self._is_to_publish = False
         self._bus.publish(PodsChanged())
 
     async def _answer(self) -> None:

@@ -32,13 +32,13 @@ class NodeController(Controller):
         api: SliceApi,
         driver_name: str,
         node_name: str,
-        tell: ErrorHandler,
+        report: ErrorHandler,
         clocks: Clocks,
         *,
         nodes: NodeReader | None = None,
     ) -> None:
-        """``tell`` is called in any thread with every fault of writing and watching, and the work in which it arose."""
-        self._report = tell
+        """``report``: called in any thread with every fault of writing and watching, and the work in which it arose."""
+        self._report = report
         self._random = clocks.random
         self._reflector: Reflector | None = None
         super().__init__(
@@ -47,7 +47,7 @@ class NodeController(Controller):
                 driver_name,
                 owner=node_owner(node_name),
                 wait_for_update=True,
-                error_handler=tell,
+                error_handler=report,
                 watch=self._reflected,
                 clocks=clocks,
                 nodes=nodes,
@@ -58,7 +58,7 @@ class NodeController(Controller):
         """Why slices cannot be listed or watched at the moment, empty if they can."""
         return "" if self._reflector is None else self._reflector.status().failing
 
-    def _tell_watch_fault(self, error: Exception) -> None:
+    def _report_watch_fault(self, error: Exception) -> None:
         self._report(error, WATCHING)
 
     def _reflected(self, client: SliceApi, selector: str, handler: Handler) -> Watching:
@@ -68,7 +68,7 @@ class NodeController(Controller):
             handler,
             random=self._random,
             limits=ReflectorLimits(herd=AGENTS, streams_lists=True),
-            on_failure=self._tell_watch_fault,
+            on_failure=self._report_watch_fault,
             name="slices of the node",
         )
         return self._reflector

@@ -69,15 +69,15 @@ def controller_maker(
     ``check`` raises ``KubeError`` for a Node that is not this machine; None: any Node of that name is accepted.
     """
 
-    def make(tell: ErrorHandler) -> SliceController:
+    def make(report: ErrorHandler) -> SliceController:
         from driver.publishing.node_slices import NodeController, OwnNode
 
         api = make_api()
         if check is None:
-            return NodeController(api, driver_name, node_name, tell, clocks)
+            return NodeController(api, driver_name, node_name, report, clocks)
         own = OwnNode(api, check)
         own.prove(node_name)
-        return NodeController(api, driver_name, node_name, tell, clocks, nodes=own)
+        return NodeController(api, driver_name, node_name, report, clocks, nodes=own)
 
     return make
 

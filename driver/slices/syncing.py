@@ -170,7 +170,7 @@ class PoolSync:
         finally:
             memory.ours |= self._writer.take_written()
         if not written.all_sent:
-            self._tell_invalid(name, wanted, [index for index in made.creates if self._faults(wanted, index)][:1])
+            self._report_invalid(name, wanted, [index for index in made.creates if self._faults(wanted, index)][:1])
         elif not refused and not written.refused:
             memory.unfinished = 0
         memory.ours &= {each.uid for each in self._store.in_pool(name)}
@@ -190,10 +190,10 @@ class PoolSync:
             if not bad:
                 break
             refused |= bad
-        self._tell_invalid(name, wanted, sorted(refused))
+        self._report_invalid(name, wanted, sorted(refused))
         return made, refused
 
-    def _tell_invalid(self, name: str, wanted: WantedPool, indexes: Sequence[int]) -> None:
+    def _report_invalid(self, name: str, wanted: WantedPool, indexes: Sequence[int]) -> None:
         for index in indexes:
             self._report(name, InvalidSlice(name, index, self._faults(wanted, index)), CHECKING)
 

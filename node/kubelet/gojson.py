@@ -11,7 +11,7 @@ import binascii
 import json
 import re
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from node import values
 from node.documents import DocumentRefused, check_count
@@ -32,7 +32,7 @@ class CorruptedStateError(KubeletStateError):
     ``content``: what the data says anyway, for people alone; None if it is not data of that file.
     """
 
-    def __init__(self, expected: int, found: int, content: Any) -> None:
+    def __init__(self, expected: int, found: int, content: object) -> None:
         super().__init__("checkpoint is corrupted")
         self.expected = expected
         self.found = found

@@ -27,8 +27,8 @@ READERS: Final[tuple[Since, ...]] = ("1.34", "1.36", "1.37")
 Damage = Literal["checksum", "json", "version", "content"]
 
 
-class ResourceStateError(Exception):
-    """A file that the kubelet refuses; the message is the kubelet's own.
+class ResourceStateError(KubeletStateError):
+    """A file of one of these two managers that the kubelet refuses.
 
     ``damage``: of which kind. ``expected``: the checksum that the data gives, ``found`` the file's, for that kind.
     ``content``: what the file says anyway, for people alone.

@@ -182,9 +182,8 @@ def _devices(path: Path, text: bytes) -> StateFile:
             f"starts without it ({error}): it does not know which containers have devices, and admits pods without "
             "their devices until the plugins have registered"
         )
-        shown = error.content if isinstance(error, CorruptedStateError) else None
         start = NextStart(_ALL, Start.FORGETS, said, str(error))
-        return StateFile(path, StateKind.DEVICES, shown, _damage(error), (start,))
+        return StateFile(path, StateKind.DEVICES, _shown(error), _damage(error), (start,))
     lost = [entry for entry in content.entries or () if answer_of(entry.response) is None]
     damage = None
     restores = "restores these allocations; a resource has no devices until its plugin has registered"
@@ -197,6 +196,11 @@ def _devices(path: Path, text: bytes) -> StateFile:
         )
         restores += "; it drops entries with an unusable answer, and may give their devices to other pods"
     return StateFile(path, StateKind.DEVICES, content, damage, (NextStart(_ALL, Start.RESTORES, restores),))
+
+
+def _shown(error: KubeletStateError) -> Checkpoint | DraState | None:
+    content = error.content if isinstance(error, CorruptedStateError) else None
+    return content if isinstance(content, Checkpoint | DraState) else None
 
 
 def _damage(error: KubeletStateError) -> StateDamage:
@@ -225,9 +229,8 @@ def _claims(path: Path, text: bytes) -> StateFile:
         content = dra_state.decode(text)
     except KubeletStateError as error:
         said = f"does not start: failed to get checkpoint {dra_state.FILE_NAME}: {error}"
-        shown = error.content if isinstance(error, CorruptedStateError) else None
         start = NextStart(_ALL, Start.REFUSES, said, str(error))
-        return StateFile(path, StateKind.CLAIMS, shown, _damage(error), (start,))
+        return StateFile(path, StateKind.CLAIMS, _shown(error), _damage(error), (start,))
     said = "restores these claims, and asks the drivers to prepare each again when a pod needs it"
     return StateFile(path, StateKind.CLAIMS, content, None, (NextStart(_ALL, Start.RESTORES, said),))
 

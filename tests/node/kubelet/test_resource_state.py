@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from node.kubelet import cpu_state, memory_state
 from node.kubelet.cpu_state import CpuState, cpu_ranges, decode_cpus
-from node.kubelet.gojson import JsonError
+from node.kubelet.gojson import JsonError, KubeletStateError
 from node.kubelet.memory_state import MemoryBlock, MemoryState, NumaNode, decode_memory
 from node.kubelet.resource_state import READERS, ResourceStateError, Since
 from tests.making.recorded_cases import cases_in
@@ -119,6 +120,12 @@ def test_a_file_with_a_wrong_checksum_still_shows_its_content_and_both_sums() ->
         assert (caught.value.damage, caught.value.found) == ("checksum", 5)
         assert caught.value.expected == 3745765114
         assert caught.value.content == CpuState("static", "0-3", {"p": {"c": "1"}})
+
+
+@pytest.mark.parametrize("decode", [decode_cpus, decode_memory])
+def test_a_refused_file_is_an_unusable_state_file_of_a_kubelet(decode: Callable[[bytes, Since], object]) -> None:
+    with pytest.raises(KubeletStateError, match="unexpected end of JSON input"):
+        decode(b"{", "1.37")
 
 
 def test_a_form_that_no_kubelet_reads_any_more_is_told_from_damage() -> None:
