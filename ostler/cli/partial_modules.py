@@ -5,7 +5,9 @@ takes 5 ms of a start and 1.5 MB. Left out are functions and classes at the top 
 names; whatever else the module does at its import stays, with the lines of the source.
 
 Invariant: asked for a name that was left out, the module executes all that was left out in its own namespace, once. So
-there is one module with one state, and every name can be had. Limit: until then ``vars`` and ``dir`` lack these names.
+there is one module with one state, and every name can be had while the source is the one the part was made from; of
+another source, or if executing fails, nothing is defined, and the name is missing. Limits: until then ``vars`` and
+``dir`` lack these names; while they are being defined, another thread may find one whose neighbours are not there yet.
 A source file that does anything unknown at its top level is left whole.
 """
 
@@ -26,12 +28,14 @@ _PLAIN = {"AnnAssign", "Assign", "AugAssign", "ClassDef", "Expr", "FunctionDef",
 _HANDS_OUT = {"__all__", "__dir__", "__getattr__"}
 """Names of a module that decides itself what it has."""
 _ASKED = """
-def __getattr__(name, rest=frozenset({rest!r})):
+def __getattr__(name, rest=frozenset({rest!r}), made_from={made_from!r}):
     if name not in rest:
         raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
     from ostler.cli.partial_modules import complete
-    return complete(globals(), name, rest)
+    return complete(globals(), name, rest, made_from)
 """
+_WHOLE = "__whole__"
+"""What a module has once its rest is defined."""
 _COMPLETING = _thread.RLock()
 """Held while a module's rest is defined: a second definition would be another class of the same name."""
 
@@ -42,6 +46,7 @@ def part_of(source: bytes, place: str, used: Collection[str]) -> CodeType | None
     None if the module cannot be divided, or nothing would be left out.
     """
     import ast
+    from importlib.util import source_hash
 
     try:
         module = ast.parse(source)
@@ -53,32 +58,51 @@ def part_of(source: bytes, place: str, used: Collection[str]) -> CodeType | None
     rest = definitions.keys() - _needed(module.body, definitions, used)
     if not rest:
         return None
-    asked = ast.parse(_ASKED.format(rest=sorted(rest)))
+    asked = ast.parse(_ASKED.format(rest=sorted(rest), made_from=source_hash(source)))
     ast.increment_lineno(asked, source.count(b"\n"))
     module.body = [each for each in module.body if _name(each) not in rest] + asked.body
     return compile(module, place, "exec", dont_inherit=True)
 
 
-def complete(module: dict[str, Any], name: str, rest: Collection[str]) -> Any:
+def complete(module: dict[str, Any], name: str, rest: frozenset[str], made_from: bytes) -> Any:
     """Define everything that was left out of a module, unless that was done, and return ``name`` of it.
 
-    Raises AttributeError if the source file is gone, or does not have the name any more.
+    ``made_from``: the hash of the source that the part was made from. Raises AttributeError alone, as ``hasattr`` and
+    ``getattr`` expect.
     """
-    import ast
-
     with _COMPLETING:
-        if name not in module:
-            source: str = module["__file__"]
+        if _WHOLE not in module:
             try:
-                with open(source, "rb") as file:  # noqa: PTH123  # pathlib may not be loaded
-                    body = [each for each in ast.parse(file.read()).body if _name(each) in rest]
-            except (OSError, SyntaxError, ValueError) as error:
-                raise AttributeError(f"{source} was loaded in part, and {name} cannot be read: {error}") from error
-            exec(compile(ast.Module(body, []), source, "exec", dont_inherit=True), module)  # noqa: S102  # its own
+                _define(module, rest, made_from)
+            except Exception as error:
+                raise AttributeError(
+                    f"{module['__file__']} was loaded in part, and {name} cannot be defined: {error}"
+                ) from error
+            module[_WHOLE] = True
     try:
         return module[name]
     except KeyError:
-        raise AttributeError(f"{module['__file__']} was loaded in part, and has no {name} any more") from None
+        raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}") from None
+
+
+def _define(module: dict[str, Any], rest: frozenset[str], made_from: bytes) -> None:
+    """Execute what was left out; if that fails, nothing of it stays."""
+    import ast
+    from importlib.util import source_hash
+
+    place: str = module["__file__"]
+    with open(place, "rb") as file:  # noqa: PTH123  # pathlib may not be loaded
+        source = file.read()
+    if source_hash(source) != made_from:
+        raise ValueError("the file has changed since")
+    body = [each for each in ast.parse(source).body if _name(each) in rest]
+    before = module.keys() & rest
+    try:
+        exec(compile(ast.Module(body, []), place, "exec", dont_inherit=True), module)  # noqa: S102  # its own code
+    except BaseException:
+        for name in rest - before:
+            module.pop(name, None)
+        raise
 
 
 def _name(statement: ast.stmt) -> str | None:

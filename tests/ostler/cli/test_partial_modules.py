@@ -5,7 +5,9 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import ModuleType
 
 import pytest
@@ -109,16 +111,55 @@ def test_lines_of_tracebacks_are_those_of_the_source(path: Path) -> None:
     assert module.helper.__code__.co_filename == str(path)
 
 
-@pytest.mark.parametrize("instead", ["LIMIT = 3\n", "def broken(:\n"])
-def test_a_source_file_that_lost_the_name_meanwhile_has_no_such_attribute(path: Path, instead: str) -> None:
+@pytest.mark.parametrize(
+    "instead",
+    ["LIMIT = 3\n", "def broken(:\n", SOURCE.replace("(Used)", "(New)"), SOURCE.replace("return made", "return 3")],
+)
+def test_nothing_is_defined_from_a_source_file_that_changed_or_went_away(path: Path, instead: str) -> None:
     module = divided(path)
+    few = set(vars(module))
     path.write_text(instead)
-    with pytest.raises(AttributeError, match=r"divided\.py was loaded in part"):
+    with pytest.raises(
+        AttributeError, match=r"divided\.py was loaded in part, .* unused .*: the file has changed since"
+    ):
         module.unused  # noqa: B018
     path.unlink()
-    with pytest.raises(AttributeError, match="unused cannot be read"):
+    with pytest.raises(AttributeError, match=r"unused cannot be defined: .*No such file"):
         module.unused  # noqa: B018
-    assert module.used() == 3
+    assert (module.used(), set(vars(module))) == (3, few)
+    path.write_text(SOURCE)
+    assert module.unused() is module.made
+
+
+def test_what_cannot_be_executed_is_missing_and_leaves_nothing_behind(path: Path) -> None:
+    module = divided(path)
+    few, base = set(vars(module)), module.Used
+    del module.Used
+    assert getattr(module, "Twice", None) is None
+    assert set(vars(module)) == few - {"Used"}
+    vars(module)["Used"] = base
+    assert module.Twice.number == 2
+
+
+def test_threads_that_ask_at_once_get_the_same_class(path: Path) -> None:
+    module = divided(path)
+    together = Barrier(4)
+
+    def ask(name: str) -> object:
+        together.wait(60)
+        return getattr(module, name)
+
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(ask, ["Unused", "Unused", "Twice", "Unused"]))
+    assert found == [module.Unused, module.Unused, module.Twice, module.Unused]
+
+
+def test_a_name_that_somebody_deletes_from_the_whole_module_is_not_defined_again(path: Path) -> None:
+    module = divided(path)
+    unused = module.Unused
+    del module.Twice
+    assert not hasattr(module, "Twice")
+    assert module.Unused is unused
 
 
 @pytest.mark.parametrize(
@@ -153,7 +194,7 @@ part = dict(vars(pynvml))
 sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "BytecodeFinder"]
 del sys.modules["pynvml"]
 import pynvml as whole
-assert set(part) - {"__getattr__"} == set(vars(whole)), set(part) ^ set(vars(whole))
+assert set(part) - {"__getattr__", "__whole__"} == set(vars(whole)), set(part) ^ set(vars(whole))
 assert {name: type(found) for name, found in part.items() if name[0] != "_"} == {
     name: type(found) for name, found in vars(whole).items() if name[0] != "_"
 }
