@@ -245,11 +245,12 @@ class KubeletAllocations:
     def are_held_only_by(self, uids: Collection[str], names: Collection[str]) -> bool:
         """Whether the last reading shows devices only in these pods, by UID and by ``namespace/name``.
 
-        False while anything is open: a grant without its pod, a source that could not be read, no reading yet.
+        False while anything is open: a grant without its pod, a pod whose name the reading did not know, a source that
+        could not be read, no reading yet.
         """
         if self._good == -math.inf or self._good < self._began or self._unattributed or self.unseen:
             return False
-        recorded = all(uid in uids for held in self._recorded.values() for uid in held)
+        recorded = all(uid in uids and self._names.get(uid) for held in self._recorded.values() for uid in held)
         return recorded and all(name in names for held in self._listed.values() for name in held)
 
     @property

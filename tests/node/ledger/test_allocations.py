@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.inventory.model import Device, DeviceKind, sorted_attributes
-from node.ledger.allocations import KubeletAllocations
+from node.ledger.allocations import ENTERED, KubeletAllocations
 from node.ledger.holds import HoldState
 from node.ledger.pods import NoPodsKnown
 from node.rules import Door
@@ -61,8 +61,9 @@ def test_a_grant_that_nothing_shows_ends_after_two_readings_ten_seconds_apart(po
     assert not holds.wanted()
 
 
-def test_devices_are_held_only_by_pods_that_a_whole_reading_shows_while_no_grant_is_open(pods: Pods) -> None:
+def test_devices_are_held_only_by_pods_that_a_whole_reading_shows(pods: Pods) -> None:
     holds = _holds()
+    pods.names["u1"] = "team/one"
     assert not holds.are_held_only_by({"u1"}, {"team/one"})
     holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 0.0)
     assert holds.are_held_only_by({"u1", "u2"}, {"team/one"})
@@ -72,8 +73,42 @@ def test_devices_are_held_only_by_pods_that_a_whole_reading_shows_while_no_grant
     assert not holds.are_held_only_by({"u1"}, {"team/one"})
     holds.read(reading(8.0), pods, 0.0)
     assert holds.are_held_only_by((), ())
-    holds.granted([grant(TWO)], 9.0, 0.0)
+
+
+def test_who_holds_a_device_is_open_until_a_reading_knows_the_pods_name(pods: Pods) -> None:
+    holds = _holds()
+    holds.read(reading(6.0, (), [(ID, "u1")]), pods, 0.0)
+    assert not holds.are_held_only_by({"u1"}, {"team/one"})
+    pods.names["u1"] = "team/one"
+    assert not holds.are_held_only_by({"u1"}, {"team/one"})
+    holds.read(reading(7.0, (), [(ID, "u1")]), pods, 0.0)
+    assert holds.are_held_only_by({"u1"}, {"team/one"})
+
+
+def test_who_holds_a_device_is_open_while_a_grant_is_unseen(pods: Pods) -> None:
+    holds = _holds()
+    holds.read(reading(4.0), pods, 0.0)
+    holds.granted([grant(ONE)], 5.0, 0.0)
+    late = 5.0 + ENTERED
+    holds.attribute((), late)
+    assert (holds.unattributed, holds.unseen) == (False, 1)
     assert not holds.are_held_only_by((), ())
+    holds.read(reading(late + 1.0), pods, 0.0)
+    assert not holds.are_held_only_by((), ())
+    holds.read(reading(late + 60.0), pods, 0.0)
+    assert holds.are_held_only_by((), ())
+
+
+def test_who_holds_a_device_is_open_while_a_grant_has_no_record(pods: Pods) -> None:
+    holds = _holds()
+    pods.names["u1"] = "team/one"
+    holds.read(reading(4.0), pods, 0.0)
+    holds.granted([grant(ONE)], 5.0, 0.0)
+    holds.read(reading(5.1, [(ID, "team/one")], ()), pods, 0.0)
+    assert (holds.unattributed, holds.unseen) == (True, 0)
+    assert not holds.are_held_only_by({"u1"}, {"team/one"})
+    holds.read(reading(5.2, [(ID, "team/one")], [(ID, "u1")]), pods, 0.0)
+    assert holds.are_held_only_by({"u1"}, {"team/one"})
 
 
 def test_a_reading_that_lacks_a_source_misses_nothing(pods: Pods) -> None:
