@@ -314,11 +314,12 @@ class DraService:
     def _only_others_changed(self, before: Mapping[str, NodePod]) -> bool:
         """Whether the news is of pods that have neither claims nor devices, as most pods of most nodes.
 
-        A pod that is being deleted counts as changed until it is gone.
+        No pod differs where one that had ended was deleted. A pod that is being deleted counts as changed until it is
+        gone. A static pod may come back with what it had before, which the ledger dropped when it was gone.
         """
         now = self._pods
         changed = [pod for uid, pod in (*before.items(), *now.items()) if before.get(uid) != now.get(uid)]
-        if not changed or any(pod.claims for pod in changed):
+        if any(pod.claims or pod.static for pod in changed):
             return False
         others = [pod for uid, pod in now.items() if before.get(uid, pod) == pod and not pod.ending]
         uids = {uid for pod in others for uid in (pod.uid, pod.static)}
@@ -345,7 +346,8 @@ class DraService:
 def only_came(before: Mapping[str, NodePod], now: Mapping[str, NodePod]) -> bool:
     """Whether the news is that a pod came with claims, and no pod went; both by UID, pods that have not ended.
 
-    Pods without claims come without news, so they explain none.
+    Pods without claims come without news, so they explain none, except static pods, which may have had devices before.
     """
     came = any(pod.claims and (uid not in before or before[uid].claims != pod.claims) for uid, pod in now.items())
-    return came and before.keys() <= now.keys()
+    is_back = any(pod.static and uid not in before for uid, pod in now.items())
+    return came and not is_back and before.keys() <= now.keys()

@@ -67,6 +67,8 @@ class Kubelet:
         self.both: Both | None = None
         self.pods: dict[str, str] = {}
         """Pods by the device that they have."""
+        self.uids: dict[str, str] = {}
+        """UIDs of pods by the device that the checkpoint records for them."""
         self.readings = 0
 
     async def read(self) -> Reading:
@@ -75,12 +77,12 @@ class Kubelet:
         began = time.monotonic()
         counted = frozenset((RESOURCE, f"GPU-{name[-4:]}") for name in self.both.at_plugin())
         held = tuple(Holding(RESOURCE, f"GPU-{name[-4:]}", "c", pod=pod) for name, pod in self.pods.items())
-        return Reading(began, held, (), counted)
+        return Reading(began, held, await self.recorded(), counted)
 
     has_records = True
 
     async def recorded(self) -> tuple[Holding, ...]:
-        return ()
+        return tuple(Holding(RESOURCE, f"GPU-{name[-4:]}", "c", uid=uid) for name, uid in self.uids.items())
 
     async def holding(self, ids: object, gone: object) -> None:
         """Nobody is asked again for what a pod has."""

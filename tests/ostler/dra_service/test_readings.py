@@ -7,17 +7,45 @@ from pathlib import Path
 import pytest
 
 from driver.claims.model import ClaimReference
+from driver.node_watch.node_pods import PodsChanged
 from driver.node_watch.pods import NodePod
 from node.rules import Doors
 from ostler.agent.dra_service import only_came
 from sandbox.apiserver.server import ApiServer
-from tests.making.both_doors import begun
+from tests.making.both_doors import Both, begun
 from tests.making.watched_node import TEAM, World
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
 POD = NodePod("1", "team", "a", claims=("c",))
 OTHER = NodePod("2", "team", "b")
+STATIC = "0123456789abcdef0123456789abcdef"
+
+
+class News:
+    """What the agent has been told of pods, and what it asked because of that."""
+
+    def __init__(self, both: Both, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.asked: list[str] = []
+        self.count = 0
+        self.pods: set[str] = set()
+        """Names of the pods that had not ended at the last news."""
+        self._both = both
+        monkeypatch.setattr(both.books, "pods_changed", lambda: self.asked.append("read"))
+        # The agent subscribed before and has concluded when this is told.
+        both.books.bus.subscribe(PodsChanged, self._told)
+
+    def _told(self, _: PodsChanged) -> None:
+        self.count += 1
+        self.pods = {pod.name for pod in self._both.second._parts.node_claims.pods}
+
+
+async def followed(both: Both, monkeypatch: pytest.MonkeyPatch, *names: str) -> News:
+    """News from the moment at which the ledger has the device and these pods are known."""
+    await eventually(lambda: DEVICE in both.books.ledger.by_device(), "the ledger has the pod's device")
+    pods = both.second._parts.node_claims
+    await eventually(lambda: {pod.name for pod in pods.pods} == {*names}, "the pods are known")
+    return News(both, monkeypatch)
 
 
 async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
@@ -40,16 +68,70 @@ async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has
         world.pod("plugin")
         world.pod("other")
         both.pod_gets(DEVICE)
-        await eventually(lambda: DEVICE in both.books.ledger.by_device(), "the ledger has the pod's device")
-        pods = both.second._parts.node_claims
-        await eventually(lambda: {pod.name for pod in pods.pods} == {"plugin", "other"}, "both pods are known")
-        asked: list[str] = []
-        monkeypatch.setattr(both.books, "pods_changed", lambda: asked.append("read"))
+        news = await followed(both, monkeypatch, "plugin", "other")
         world.remove("other")
-        await eventually(lambda: {pod.name for pod in pods.pods} == {"plugin"}, "the other pod is gone")
-        assert asked == []
+        await eventually(lambda: news.pods == {"plugin"}, "the other pod is gone")
+        assert news.asked == []
         world.remove("plugin")
-        await eventually(lambda: asked != [], "the pod with the device is gone")
+        await eventually(lambda: not news.pods, "the pod with the device is gone")
+        assert news.asked == ["read"]
+
+
+async def test_a_pod_without_devices_that_ends_and_then_goes_asks_nothing(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        world.pod("plugin")
+        world.pod("other")
+        both.pod_gets(DEVICE)
+        news = await followed(both, monkeypatch, "plugin", "other")
+        world.status("other", phase="Succeeded")
+        await eventually(lambda: news.pods == {"plugin"}, "the other pod has ended")
+        count = news.count
+        world.remove("other")
+        await eventually(lambda: news.count > count, "the other pod is gone")
+        assert news.asked == []
+
+
+async def test_a_pod_that_is_being_deleted_may_be_gone_at_any_news(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        world.pod("plugin")
+        world.pod("other")
+        both.pod_gets(DEVICE)
+        news = await followed(both, monkeypatch, "plugin", "other")
+        world.store.delete("pods", "plugin", namespace=TEAM, options={"gracePeriodSeconds": 600})
+        world.remove("other")
+        await eventually(lambda: news.pods == {"plugin"}, "the other pod is gone")
+        assert news.asked == ["read"]
+
+
+async def test_a_static_pod_has_its_devices_by_the_uid_that_the_kubelet_gave_it(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        world.pod("plugin", mirror=STATIC)
+        world.pod("other")
+        await eventually(lambda: both.second._parts.node_claims.name_of(STATIC) != "", "the static pod is known")
+        both.kubelet.uids[DEVICE] = STATIC
+        both.pod_gets(DEVICE)
+        news = await followed(both, monkeypatch, "plugin", "other")
+        world.remove("other")
+        await eventually(lambda: news.pods == {"plugin"}, "the other pod is gone")
+        assert news.asked == []
+
+
+async def test_a_static_pod_that_comes_asks_whether_it_has_what_it_had_before(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        world.pod("plugin")
+        both.pod_gets(DEVICE)
+        news = await followed(both, monkeypatch, "plugin")
+        world.pod("static", mirror=STATIC)
+        await eventually(lambda: news.pods == {"plugin", "static"}, "the static pod is known")
+        assert news.asked == ["read"]
 
 
 async def test_a_claim_for_a_device_that_a_pod_has_asks_whether_that_pod_lives(
@@ -88,6 +170,9 @@ async def test_a_claim_is_read_once_for_its_start_where_no_device_is_for_both_do
         # Nor does one that matters: a pod without claims came some time before.
         ((POD,), (POD, OTHER), False),
         ((POD,), (NodePod("1", "team", "a", claims=("c",), ending=True),), False),
+        # A static pod may be back with what it had before.
+        ((), (POD, NodePod("3", "team", "s", static=STATIC)), False),
+        ((NodePod("3", "team", "s", static=STATIC),), (NodePod("3", "team", "s", static=STATIC), POD), True),
     ],
 )
 def test_only_pods_that_come_have_nothing_that_the_kubelet_allocated_before(
