@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from node.events import EventBus, EventType
+from node.health.findings import Override
 from node.health.keeper import HealthKeeper
 from node.health.memory import SavedHealth
 from node.health.policy import HealthPace, Policy
@@ -45,6 +46,43 @@ def test_a_look_that_finds_nothing_judges_nothing_on_a_node_in_order_and_ends_wh
     assert tracker.judged.devices[0].health.state is UNHEALTHY
     changed = [tracker.looked(clean, 5.0 + second).changed for second in range(3600)]
     assert sum(changed) == 1
+    assert tracker.judged.devices[0].health.state is HEALTHY
+
+
+def test_a_look_that_finds_nothing_ends_the_excuse_of_a_device_that_is_well_after_a_restart() -> None:
+    tracker, clean = HealthTracker(Policy()), Look("nvml", 0.0, {A.name: ()})
+    limits = tracker.eviction_limits
+    limits.restore((), (A.name,), (B.name,), 0.0)
+    tracker.observe(Snapshot(1, (A, B)), 1.0)
+    tracker.looked(clean, 59.0)
+    assert (limits.excused, limits.ailing) == ((A.name,), (B.name,))
+    tracker.looked(clean, 61.0)
+    assert (limits.excused, limits.ailing) == ((), ())
+    assert limits.is_idle
+
+
+def test_eviction_limits_are_not_idle_while_one_holds_though_every_device_is_well() -> None:
+    tracker = HealthTracker(Policy())
+    limits = tracker.eviction_limits
+    tracker.observe(Snapshot(1, (A, B)), 0.0)
+    tracker.looked(Look("nvml", 0.0, {A.name: (LOST,), B.name: (LOST,)}), 1.0)
+    for second in range(3600):
+        tracker.looked(Look("nvml", 0.0, {A.name: (), B.name: ()}), 2.0 + second)
+    assert [device.health.state for device in tracker.judged.devices] == [HEALTHY, HEALTHY]
+    assert limits.holds(A.kind)
+    assert not limits.is_idle
+    limits.release(A.kind)
+    assert limits.is_idle
+
+
+def test_a_look_that_finds_nothing_ends_an_override_whose_time_is_over() -> None:
+    tracker, clean = HealthTracker(Policy()), Look("nvml", 0.0, {A.name: ()})
+    tracker.observe(Snapshot(1, (A,)), 0.0)
+    tracker.findings.restore_overrides({A.name: Override(DEGRADED, "noisy", 0.0, 10.0)})
+    assert tracker.touched((A.name,), 1.0).changed
+    assert not tracker.looked(clean, 9.0).changed
+    assert tracker.judged.devices[0].health.state is DEGRADED
+    assert tracker.looked(clean, 11.0).changed
     assert tracker.judged.devices[0].health.state is HEALTHY
 
 
