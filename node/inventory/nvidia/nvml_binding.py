@@ -97,7 +97,7 @@ class Binding:
     _attached: Binding | None = None
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        # Imported with the first library: the module costs 2.8 MB, which nodes without NVIDIA's driver need not pay.
+        # Imported with the first library: nodes without NVIDIA's driver need not pay for the module.
         with found_by_soname():
             import pynvml
 
