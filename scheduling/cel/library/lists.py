@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cmp_to_key
 from typing import Literal
 
+from scheduling.cel import values
 from scheduling.cel.library.function import COMPARABLE as COMPARABLE_TYPES
 from scheduling.cel.library.function import A, Library, Overload, function, method
 from scheduling.cel.library.prices import (
@@ -29,7 +30,6 @@ from scheduling.cel.library.standard import add, contains
 from scheduling.cel.relations import COMPARABLE, compare, equal
 from scheduling.cel.types import BOOL, BYTES, DYN, INT, STRING, Type, list_of, parameter
 from scheduling.cel.values import (
-    WORK_LIMIT,
     CelFault,
     Duration,
     Stop,
@@ -156,7 +156,7 @@ def _flatten(entries: Value, depth: Value = 1) -> Value:
 
 def _quadratic(entries: Value) -> list[Value]:
     """The elements, for comparing all with all. Raises TooExpensive for more than any cost limit allows."""
-    if list_size(entries) ** 2 > WORK_LIMIT:
+    if list_size(entries) ** 2 > values.WORK_LIMIT:
         raise TooExpensive
     return elements(entries)
 
@@ -329,7 +329,7 @@ EXTENSION: Library = (
 
 
 def _bounded(left: Value, right: Value) -> None:
-    if list_size(left) * list_size(right) > WORK_LIMIT:
+    if list_size(left) * list_size(right) > values.WORK_LIMIT:
         raise TooExpensive
 
 

@@ -37,6 +37,7 @@ def _doubled(start: str, step: str, last: str, times: int = 60) -> str:
         _doubled("[1]", "$ + $", "$ == $"),
         _doubled("'a'", "$ + $", "$ == $"),
         _doubled("'aa'", "$.replace('a', $)", "$.size() > 0", 10),
+        _doubled("[1]", "[$, $]", "$ == $", 40),
         _doubled("[1]", "[$, $]", "lists.range(1000).all(x, $ == $)", 18),
         _doubled("lists.range(1000)", "$ + $", "lists.range(1000).all(x, ($ + $)[0] == 0)", 9),
         _doubled("['a', 'b']", "$ + $", "lists.range(1000).all(x, 'c' in dyn($) || $.isSorted() || true)", 15),
@@ -60,7 +61,6 @@ def test_what_never_ends_is_stopped_as_too_expensive(expression: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
-        _doubled("[1]", "[$, $]", "$ == $", 40),
         _doubled("[1]", "[$, $]", "'%s'.format([$]).size() > 0", 40),
         _doubled("[1]", "[$, $]", "$.flatten(100).size() > 0", 40),
         _doubled("[1]", "[$, $]", "$.includes(1)", 40),
@@ -72,6 +72,19 @@ def test_a_tree_that_few_words_make_is_too_expensive_for_whatever_walks_it(
 ) -> None:
     """It has 2^40 leaves: a tenth of the steps proves as much as all of them."""
     monkeypatch.setattr(values, "WORK_LIMIT", values.WORK_LIMIT // 10)
+    is_stopped(expression)
+
+
+@pytest.mark.parametrize(
+    ("expression", "comparisons"),
+    [("lists.range(11).sort().size() > 0", 121), ("sets.contains(lists.range(40), [0, 0, 0])", 120)],
+)
+def test_lists_are_refused_by_the_limit_in_force(
+    monkeypatch: pytest.MonkeyPatch, expression: str, comparisons: int
+) -> None:
+    monkeypatch.setattr(values, "WORK_LIMIT", comparisons)
+    assert holds(expression)
+    monkeypatch.setattr(values, "WORK_LIMIT", comparisons - 1)
     is_stopped(expression)
 
 
