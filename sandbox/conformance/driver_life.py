@@ -71,8 +71,9 @@ async def does_not_grow(bed: DriverTestbed) -> str | None:
     if bed.program.size() is None:
         raise RuleNotApplicable("the size of its process cannot be read")
     sizes = []
+    claims = bed.pace.calls // 50
     for _ in range(MOST_ROUNDS + 1):
-        for _ in range(bed.pace.calls // 50):
+        for _ in range(claims):
             async with bed.claims() as (claim,):
                 await prepared(bed, claim)
                 await unprepare(bed, claim, "a prepared claim")
@@ -82,7 +83,7 @@ async def does_not_grow(bed: DriverTestbed) -> str | None:
         sizes.append(size)
         if is_judged(sizes):
             break
-    problem = growth(sizes, f"{bed.pace.calls // 50} claims that came and went")
+    problem = growth(sizes, f"{claims} {'claim' if claims == 1 else 'claims'} that came and went")
     if problem:
         raise RuleBroken(problem)
     return f"{sizes[-1].memory / 1024:.1f} MiB, {sizes[-1].descriptors} descriptors"

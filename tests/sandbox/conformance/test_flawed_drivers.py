@@ -51,7 +51,7 @@ SEEN = {
     "cdi-files": ".json has no cdiVersion",
     "removes-cdi-files": "after NodeUnprepareResources gpu.example.com-claim_",
     "health-reports": "a health report has 2 devices and lacks 'gpu-2' of 4 published ones",
-    "does-not-grow": "memory grew in every round of 1 claims that came and went: by 2000 KiB, 2000 KiB, 2000 KiB",
+    "does-not-grow": "memory grew in every round of 1 claim that came and went: by 2000 KiB, 2000 KiB, 2000 KiB",
     "restores-slices": "its slices were deleted, and none is back after 8 s",
     "registry-after-kubelet": "after a restart of the kubelet, which looks into plugins_registry: gpu.example.com did",
     "restarts-between": "after a restart of the driver, the claim cannot be prepared again: a predecessor prepared it",
