@@ -88,7 +88,8 @@ def standing_in(
 class DeferredPattern:
     """A regular expression that is compiled when somebody uses it; may be used by several threads.
 
-    Limits: ``type`` tells it from a compiled one, it is equal to itself alone, and a mistake shows at its first use.
+    A copy or a pickle of it is compiled. Limits: ``type`` tells it from a compiled one, its hash is its own, it equals
+    itself alone, and a mistake shows at its first use.
     """
 
     def __init__(self, pattern: Any, flags: int | re.RegexFlag) -> None:
@@ -109,10 +110,15 @@ class DeferredPattern:
         return repr(_COMPILE(*self._written))
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _COMPILE, self._written
+        return _compiled, self._written
 
 
 _COMPILE = re.compile
+
+
+def _compiled(pattern: Any, flags: int | re.RegexFlag) -> Any:
+    """What a pickle names: ``re.compile`` may be another function at the time."""
+    return _COMPILE(pattern, flags)
 
 
 def _deferred(pattern: Any, flags: int | re.RegexFlag = 0) -> Any:
@@ -121,7 +127,11 @@ def _deferred(pattern: Any, flags: int | re.RegexFlag = 0) -> Any:
 
 @contextlib.contextmanager
 def compiling_later() -> Iterator[None]:
-    """Have ``re.compile`` return stand-ins in this block; most modules compile at their import what few calls need."""
+    """Have ``re.compile`` return stand-ins in this block; most modules compile at their import what few calls need.
+
+    Limits: other threads get stand-ins as well, and a module that imports ``compile`` from ``re`` in the block always
+    gets them.
+    """
     re.compile = _deferred
     try:
         yield

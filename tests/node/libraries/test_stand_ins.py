@@ -9,7 +9,9 @@ import re
 import string
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from types import ModuleType
 from typing import Any
 
@@ -91,6 +93,26 @@ def test_an_expression_of_the_block_is_used_like_a_compiled_one(deferred: Any) -
     assert re.compile(deferred) is deferred
     assert repr(deferred) == repr(compiled)
     assert copy.deepcopy(deferred) == pickle.loads(pickle.dumps(deferred)) == compiled
+
+
+def test_an_expression_can_be_pickled_and_copied_in_the_block_and_is_compiled_then() -> None:
+    with compiling_later():
+        deferred: Any = re.compile("a+b", re.IGNORECASE)
+        found = [pickle.loads(pickle.dumps(deferred)), copy.copy(deferred), copy.deepcopy(deferred)]
+    compiled = re.compile("a+b", re.IGNORECASE)
+    assert [(type(each), each) for each in found] == [(re.Pattern, compiled)] * 3
+
+
+def test_an_expression_that_threads_use_at_once_works_in_each(deferred: Any) -> None:
+    together = Barrier(4)
+
+    def find(number: int) -> list[tuple[str, str]]:
+        together.wait(60)
+        found: list[tuple[str, str]] = deferred.findall(f"one={number}")
+        return found
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(find, range(4))) == [[("one", str(number))] for number in range(4)]
 
 
 def test_an_expression_is_compiled_at_its_first_use_and_outside_the_block_at_once() -> None:
