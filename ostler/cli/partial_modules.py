@@ -1,14 +1,17 @@
 """Modules of which the file of bytecode has the part that ostler uses; the rest is defined when somebody asks for it.
 
-nvidia-ml-py defines 210 structures and 440 functions in one module, of which ostler uses a sixth; defining the others
-takes 5 ms of a start and 1.5 MB. Left out are functions and classes at the top level that neither ostler nor what stays
-names; whatever else the module does at its import stays, with the lines of the source.
+nvidia-ml-py defines hundreds of structures and functions in one module, of which ostler uses a sixth. Left out are
+functions and classes at the top level that neither ostler nor what stays names, and whose decorators are known to do
+nothing else; whatever else the module does at its import stays, with the lines of the source.
 
 Invariant: asked for a name that was left out, the module executes all that was left out in its own namespace, once. So
 there is one module with one state, and every name can be had while the source is the one the part was made from; of
-another source, or if executing fails, nothing is defined, and the name is missing. Limits: until then ``vars`` and
-``dir`` lack these names; while they are being defined, another thread may find one whose neighbours are not there yet.
-A source file that does anything unknown at its top level is left whole.
+another source, or if executing fails, nothing is defined, and the name is missing. A source file that does anything
+unknown at its top level, or notices its subclasses, is left whole.
+
+Limits: until then ``vars``, ``dir`` and ``from module import *`` lack these names; while they are being defined,
+another thread may find one whose neighbours are not there yet. A base class of another module may notice late what
+inherits from it.
 """
 
 from __future__ import annotations
@@ -27,6 +30,10 @@ _PLAIN = {"AnnAssign", "Assign", "AugAssign", "ClassDef", "Expr", "FunctionDef",
 """Statements that a module may have at its top level; a loop could go through everything that is defined."""
 _HANDS_OUT = {"__all__", "__dir__", "__getattr__"}
 """Names of a module that decides itself what it has."""
+_NOTICES = {"__init_subclass__", "__set_name__", "__subclasses__", "metaclass"}
+"""Names of a module that may do something where a class is defined, or with all that are."""
+_DECORATORS = {"convertStrBytes", "throwOnVersionMismatch"}
+"""Decorators of nvidia-ml-py, which wrap a function. Another one might register it."""
 _ASKED = """
 def __getattr__(name, rest=frozenset({rest!r}), made_from={made_from!r}):
     if name not in rest:
@@ -111,7 +118,9 @@ def _name(statement: ast.stmt) -> str | None:
 
     if isinstance(statement, ast.ClassDef) and not statement.decorator_list and not statement.keywords:
         return statement.name
-    if isinstance(statement, ast.FunctionDef) and all(isinstance(each, ast.Name) for each in statement.decorator_list):
+    if isinstance(statement, ast.FunctionDef) and all(
+        isinstance(each, ast.Name) and each.id in _DECORATORS for each in statement.decorator_list
+    ):
         return statement.name
     return None
 
@@ -121,10 +130,11 @@ def _definitions(body: Iterable[ast.stmt]) -> dict[str, list[ast.stmt]] | None:
     import ast
 
     found: dict[str, list[ast.stmt]] = {}
+    unknown = _HANDS_OUT | _NOTICES
     for statement in body:
         name = _name(statement)
         is_future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
-        if type(statement).__name__ not in _PLAIN or is_future or _HANDS_OUT & _words(statement, with_own=True):
+        if type(statement).__name__ not in _PLAIN or is_future or unknown & _words(statement, with_own=True):
             return None
         if name is not None:
             found.setdefault(name, []).append(statement)
@@ -158,6 +168,10 @@ def _words(statement: ast.stmt, *, with_own: bool = False) -> set[str]:
             found.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found.add(sys.intern(node.value))
+        elif isinstance(node, ast.alias):
+            found.update((node.name, node.asname or node.name))
+        elif isinstance(node, ast.keyword) and node.arg is not None:
+            found.add(node.arg)
         elif with_own and isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import importlib.util
 import subprocess
 import sys
@@ -20,7 +21,7 @@ import functools
 LIMIT = 3
 made = []
 
-def wrapping(function):
+def convertStrBytes(function):
     return functools.wraps(function)(lambda *given: function(*given))
 
 class Base:
@@ -36,14 +37,14 @@ class Named(Base):
 class Unused(Used):
     pass
 
-@wrapping
+@convertStrBytes
 def used():
     return helper()
 
 def helper():
     return Used().known()
 
-@wrapping
+@convertStrBytes
 def unused():
     made.append(Unused())
     return made
@@ -59,7 +60,7 @@ def noticed():
 
 made.append(noticed)
 '''
-DEFINED = {"Base", "Used", "Named", "Unused", "used", "helper", "unused", "Twice", "noticed", "wrapping"}
+DEFINED = {"Base", "Used", "Named", "Unused", "used", "helper", "unused", "Twice", "noticed", "convertStrBytes"}
 
 
 @pytest.fixture
@@ -81,7 +82,7 @@ def divided(path: Path, source: str = SOURCE) -> ModuleType:
 
 def test_what_neither_its_users_nor_the_rest_of_the_module_names_is_left_out(path: Path) -> None:
     module = divided(path)
-    assert DEFINED & vars(module).keys() == {"Base", "Used", "Named", "used", "helper", "noticed", "wrapping"}
+    assert DEFINED & vars(module).keys() == {"Base", "Used", "Named", "used", "helper", "noticed", "convertStrBytes"}
     assert (module.used(), module.LIMIT, module.made, module.__doc__) == (3, 3, [module.noticed], "Of the module.")
 
 
@@ -170,11 +171,26 @@ def test_a_name_that_somebody_deletes_from_the_whole_module_is_not_defined_again
         "__all__ = ['used']",
         "while made: made.pop()",
         "def broken(:",
+        "class Noticing:\n    def __init_subclass__(cls): made.append(cls)",
+        "class Named:\n    def __set_name__(self, owner, name): made.append(name)",
+        "class Made(metaclass=type): pass",
+        "def all_of_them(): return Base.__subclasses__()",
     ],
 )
 def test_a_module_that_does_something_unknown_stays_whole(addition: str) -> None:
     assert part_of(f"{SOURCE}\n{addition}\n".encode(), "divided.py", {"used"}) is None
     assert part_of(f"from __future__ import annotations\n{SOURCE}".encode(), "divided.py", {"used"}) is None
+
+
+def test_what_a_decorator_may_register_stays(path: Path) -> None:
+    module = divided(path, f"{SOURCE}\ndef register(one): made.append(one)\n@register\ndef registered(): pass\n")
+    assert module.made[-1].__name__ == "registered"
+
+
+def test_a_class_whose_name_an_import_takes_as_well_stays(path: Path) -> None:
+    module = divided(path, f"{SOURCE}\nclass OrderedDict: pass\nimport collections as OrderedDict\n")
+    module.Unused  # noqa: B018
+    assert module.OrderedDict is collections
 
 
 def test_a_module_without_anything_to_leave_out_stays_whole() -> None:
