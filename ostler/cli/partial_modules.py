@@ -17,7 +17,6 @@ inherits from it.
 from __future__ import annotations
 
 import _thread
-import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def complete(module: dict[str, Any], name: str, rest: frozenset[str], made_from:
 
 
 def _define(module: dict[str, Any], rest: frozenset[str], made_from: bytes) -> None:
-    """Execute what was left out; if that fails, nothing of it stays."""
+    """Execute what was left out; if that fails, nothing of it stays. A name that was set since keeps its value."""
     import ast
     from importlib.util import source_hash
 
@@ -103,13 +102,15 @@ def _define(module: dict[str, Any], rest: frozenset[str], made_from: bytes) -> N
     if source_hash(source) != made_from:
         raise ValueError("the file has changed since")
     body = [each for each in ast.parse(source).body if _name(each) in rest]
-    before = module.keys() & rest
+    kept = {name: module[name] for name in module.keys() & rest}
     try:
         exec(compile(ast.Module(body, []), place, "exec", dont_inherit=True), module)  # noqa: S102  # its own code
     except BaseException:
-        for name in rest - before:
+        for name in rest:
             module.pop(name, None)
         raise
+    finally:
+        module.update(kept)
 
 
 def _name(statement: ast.stmt) -> str | None:
@@ -167,7 +168,7 @@ def _words(statement: ast.stmt, *, with_own: bool = False) -> set[str]:
         elif isinstance(node, ast.Attribute):
             found.add(node.attr)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            found.add(sys.intern(node.value))
+            found.add(node.value)
         elif isinstance(node, ast.alias):
             found.update((node.name, node.asname or node.name))
         elif isinstance(node, ast.keyword) and node.arg is not None:

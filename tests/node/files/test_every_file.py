@@ -32,6 +32,7 @@ OPENERS = {
     "ostler/cli/bytecode.py": "bytecode of the agent's own installation, read before a module of ours is loaded",
     "ostler/cli/main.py": "/dev/null, for output that nobody reads any more",
     "ostler/cli/output.py": "/dev/null, for output that nobody reads any more",
+    "ostler/cli/partial_modules.py": "the source of a module that this process has loaded",
     "ostler/config/reference.py": "makes this repository's own pages",
     "sandbox/kubelet/plugin_namespace.py": "writes who its process is in its user namespace; imports nothing of ours",
     "sandbox/kubelet/plugin_process.py": "keeps the mount namespace of the process that it started",

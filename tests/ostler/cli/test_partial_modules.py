@@ -97,6 +97,13 @@ def test_every_name_can_be_had_and_belongs_to_the_same_module(path: Path) -> Non
     assert module.made[0] is module.noticed, "what stayed was executed a second time"
 
 
+def test_what_somebody_has_put_in_the_place_of_a_name_stays_when_the_rest_is_defined(path: Path) -> None:
+    module = divided(path)
+    module.unused = fake = object()  # type: ignore[attr-defined]
+    assert module.Twice.number == 2
+    assert module.unused is fake
+
+
 def test_a_name_that_the_module_never_had_is_missing_and_defines_nothing(path: Path) -> None:
     module = divided(path)
     with pytest.raises(AttributeError, match="module 'divided' has no attribute 'nonsense'"):
