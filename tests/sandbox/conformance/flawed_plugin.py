@@ -33,6 +33,8 @@ EARLY = "registers-early"
 """The flaw of plugins that call Register first and serve then."""
 CAPACITY = 8
 """Calls and streams at once with the flaw that bounds them."""
+LOADED = 0.5
+"""Seconds that a call stays open with that flaw: long enough for a slow machine to begin more of them than it bears."""
 
 
 class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.RegistrationServicer):
@@ -246,7 +248,7 @@ class FlawedPlugin(api_pb2_grpc.DevicePluginServicer, registration_grpc.Registra
         try:
             if "serves-load" in self.flaws and self._busy > CAPACITY:
                 await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "no worker is free")
-            await asyncio.sleep(0.1 if "serves-load" in self.flaws else 0)
+            await asyncio.sleep(LOADED if "serves-load" in self.flaws else 0)
             return await self._allocate(request, context)
         finally:
             self._busy -= 1
