@@ -41,22 +41,29 @@ _GONE = (-1, -1)
 """Time and size of a source file that is missing; no entry has them."""
 
 _OWN = (
-    *("driver", "kube", "node", "ostler/admin", "ostler/agent", "ostler/config", "ostler/metrics", "plugin", "protos"),
+    "driver",
+    "kube",
+    "node",
+    "ostler/admin",
+    "ostler/agent",
+    "ostler/config",
+    "ostler/metrics",
+    "plugin",
+    "protos",
     "scheduling/api",
 )
 """Packages of which an agent may load any module later. None of them reads the annotations of functions."""
 _LOADED_LATER = (
-    *(
-        "encodings.idna",
-        "encodings.utf_8_sig",
-        "grpc.aio",
-        "pynvml",
-        "pyudev",
-        "scheduling.api",
-        "tokenize",
-        "traceback",
-    ),
-    *("urllib3", "yaml"),
+    "encodings.idna",
+    "encodings.utf_8_sig",
+    "grpc.aio",
+    "pynvml",
+    "pyudev",
+    "scheduling.api",
+    "tokenize",
+    "traceback",
+    "urllib3",
+    "yaml",
 )
 """Modules that an agent loads in functions, or by their names."""
 _USERS = {"pynvml.py": "node/inventory/nvidia"}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,18 @@ async def followed(both: Both, monkeypatch: pytest.MonkeyPatch, *names: str) -> 
     return News(both, monkeypatch)
 
 
+@asynccontextmanager
+async def two_pods(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[News]:
+    """News from the moment at which the pod ``plugin`` has the device, and ``other`` has none."""
+    async with begun(short_dir, server, 2, Doors.BOTH) as both:
+        world.pod("plugin")
+        world.pod("other")
+        both.pod_gets(DEVICE)
+        yield await followed(both, monkeypatch, "plugin", "other")
+
+
 async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
     short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,11 +78,7 @@ async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
 async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has_a_device_does(
     short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with begun(short_dir, server, 2, Doors.BOTH) as both:
-        world.pod("plugin")
-        world.pod("other")
-        both.pod_gets(DEVICE)
-        news = await followed(both, monkeypatch, "plugin", "other")
+    async with two_pods(short_dir, server, world, monkeypatch) as news:
         world.remove("other")
         await eventually(lambda: news.pods == {"plugin"}, "the other pod is gone")
         assert news.asked == []
@@ -80,11 +90,7 @@ async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has
 async def test_a_pod_without_devices_that_ends_and_then_goes_asks_nothing(
     short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with begun(short_dir, server, 2, Doors.BOTH) as both:
-        world.pod("plugin")
-        world.pod("other")
-        both.pod_gets(DEVICE)
-        news = await followed(both, monkeypatch, "plugin", "other")
+    async with two_pods(short_dir, server, world, monkeypatch) as news:
         world.status("other", phase="Succeeded")
         await eventually(lambda: news.pods == {"plugin"}, "the other pod has ended")
         count = news.count
@@ -96,11 +102,7 @@ async def test_a_pod_without_devices_that_ends_and_then_goes_asks_nothing(
 async def test_a_pod_that_is_being_deleted_may_be_gone_at_any_news(
     short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with begun(short_dir, server, 2, Doors.BOTH) as both:
-        world.pod("plugin")
-        world.pod("other")
-        both.pod_gets(DEVICE)
-        news = await followed(both, monkeypatch, "plugin", "other")
+    async with two_pods(short_dir, server, world, monkeypatch) as news:
         world.store.delete("pods", "plugin", namespace=TEAM, options={"gracePeriodSeconds": 600})
         world.remove("other")
         await eventually(lambda: news.pods == {"plugin"}, "the other pod is gone")
