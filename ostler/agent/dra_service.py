@@ -60,6 +60,10 @@ class Decision(Value):
     view: DoorView
 
 
+_COMPARED = 1000
+"""Most pods that are gone through at each news of them, more than a node runs; a user may bind more of them to it."""
+
+
 class DraService:
     """Serves claims with its ``parts`` while ``run`` runs; ``driver_name``: for people."""
 
@@ -318,6 +322,8 @@ class DraService:
         gone. A static pod may come back with what it had before, which the ledger dropped when it was gone.
         """
         now = self._pods
+        if len(before) + len(now) > 2 * _COMPARED:
+            return False
         changed = [pod for uid, pod in (*before.items(), *now.items()) if before.get(uid) != now.get(uid)]
         if any(pod.claims or pod.static for pod in changed):
             return False

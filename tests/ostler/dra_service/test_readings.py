@@ -12,6 +12,7 @@ from driver.claims.model import ClaimReference
 from driver.node_watch.node_pods import PodsChanged
 from driver.node_watch.pods import NodePod
 from node.rules import Doors
+from ostler.agent import dra_service
 from ostler.agent.dra_service import only_came
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import Both, begun
@@ -85,6 +86,16 @@ async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has
         world.remove("plugin")
         await eventually(lambda: not news.pods, "the pod with the device is gone")
         assert news.asked == ["read"]
+
+
+async def test_more_pods_than_a_node_runs_are_not_compared_at_each_news(
+    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dra_service, "_COMPARED", 0)
+    async with two_pods(short_dir, server, world, monkeypatch) as news:
+        world.remove("other")
+        await eventually(lambda: news.pods == {"plugin"}, "the other pod is gone")
+        assert news.asked
 
 
 async def test_a_pod_without_devices_that_ends_and_then_goes_asks_nothing(
