@@ -7,8 +7,10 @@ of the journal is one more, seen by an audit hook.
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import json
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -25,6 +27,11 @@ LAYOUT = MigLayout(("3g.40gb", "1g.10gb"))
 PRELOADED = (nvml_profiles, pynvml)
 """What the agent imports late: here once, and not in every child."""
 FILE_OPERATIONS = ("os.rename", "os.remove")
+POINT, OPERATION = "KILL_POINT", "KILL_OPERATION"
+"""Environment variables: the number of the point or the file operation at which the process dies."""
+MOMENTS = "moments"
+"""The file in which a process that was not killed says what its folder held at each of them."""
+_RANDOM = re.compile(r"\.[0-9a-f]{12}(?=\.tmp$)")
 
 
 def foreign(made: Partitioned, profile: str, at: int, *, compute: bool = True) -> None:
@@ -95,7 +102,7 @@ PREPARATIONS: dict[str, Callable[[Partitioned], None]] = {
 }
 
 
-def act(made: Partitioned, action: str) -> None:
+def act(made: Partitioned, action: str, moments: Moments) -> None:
     """What is to be killed; everything that is looked up for it is looked up before."""
     gpu = made.gpu()
     shape = shape_of(gpu, "3g.40gb", 4)
@@ -107,23 +114,44 @@ def act(made: Partitioned, action: str) -> None:
         "layout": lambda: made.maker.apply_layout(gpu, LAYOUT),
     }
     chosen = actions[action]
-    _arm()
+    moments.arm()
     chosen()
 
 
-_armed = {"operation": -1, "seen": 0}
+class Moments:
+    """The moments at which a kill is tried: the library's points and the journal's file operations.
+
+    For each, in its order, it notes what the folder holds: that is all that a process which is killed there leaves.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._killed_at = 0
+        self._is_armed = False
+        self.states: dict[str, list[str]] = {POINT: [], OPERATION: []}
+
+    def arm(self) -> None:
+        """Count from here, and die where the environment says."""
+        os.environ["NVML_STUB_KILL"] = os.environ.pop(POINT, "0")
+        self._killed_at = int(os.environ.pop(OPERATION, "0"))
+        self._is_armed = True
+
+    def on_point(self) -> None:
+        """Called by the library, which kills by itself."""
+        self.states[POINT].append(state_of(self._folder))
+
+    def on_audit(self, event: str, _: object) -> None:
+        """Called by the interpreter."""
+        if self._is_armed and event in FILE_OPERATIONS:
+            self.states[OPERATION].append(state_of(self._folder))
+            if len(self.states[OPERATION]) == self._killed_at:
+                os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _arm() -> None:
-    os.environ["NVML_STUB_KILL"] = os.environ.pop("KILL_POINT", "0")
-    _armed["operation"], _armed["seen"] = int(os.environ.pop("KILL_OPERATION", "0")), 0
-
-
-def _hook(event: str, _: object) -> None:
-    if _armed["operation"] >= 0 and event in FILE_OPERATIONS:
-        _armed["seen"] += 1
-        if _armed["seen"] == _armed["operation"]:
-            os.kill(os.getpid(), signal.SIGKILL)
+def state_of(folder: Path) -> str:
+    """What the files of a scenario hold, as a checksum; a temporary file's own name says nothing."""
+    files = {_RANDOM.sub("", file.name): file.read_bytes() for file in folder.iterdir()}
+    return hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
 
 
 def run(text: str) -> None:
@@ -131,12 +159,14 @@ def run(text: str) -> None:
     order = json.loads(text)
     os.environ.update(order["environment"])
     os.environ.pop("NVML_STUB_KILL", None)
-    sys.addaudithook(_hook)
-    library = Path(order["library"])
-    made = Partitioned(library, Path(order["folder"]))
+    library, folder = Path(order["library"]), Path(order["folder"])
+    moments = Moments(folder)
+    made = Partitioned(library, folder)
     if order["action"] in PREPARATIONS:
         PREPARATIONS[order["action"]](made)
-    else:
-        act(made, order["action"])
-    points = ctypes.CDLL(str(library)).nvml_stub_points()
-    Path(order["folder"], "counts").write_text(json.dumps({"points": points, "operations": _armed["seen"]}))
+        return
+    on_point = ctypes.CFUNCTYPE(None)(moments.on_point)
+    ctypes.CDLL(str(library)).nvml_stub_on_point(on_point)
+    sys.addaudithook(moments.on_audit)
+    act(made, order["action"], moments)
+    Path(order["folder"], MOMENTS).write_text(json.dumps(moments.states))

@@ -94,20 +94,15 @@ def test_no_kill_loses_or_leaks_an_instance_of_a_layout(
 def killed(
     killer: Killer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparation: str, action: str
 ) -> Iterator[Partitioned]:
-    """The next start after each kill."""
-    prepared = tmp_path / "prepared"
-    prepared.mkdir()
-    stub.write(prepared / "hardware.txt", stub.describe(node()))
-    assert killer.run(prepared, preparation) == 0
-    whole = shutil.copytree(prepared, tmp_path / "whole")
-    assert killer.run(whole, action) == 0
-    counts = json.loads((whole / "counts").read_text())
-    kills = [{"KILL_POINT": str(point)} for point in range(1, counts["points"] + 1)]
-    kills += [{"KILL_OPERATION": str(operation)} for operation in range(1, counts["operations"] + 1)]
-    assert len(kills) > 5
-    for number, kill in enumerate(kills):
+    """The next start after kills, two for each state of the files that a kill can leave: its first and last moment.
+
+    Kills between those leave the same files, and the next start knows nothing else of a process that was killed.
+    """
+    prepared = prepare(killer, tmp_path, preparation)
+    for number, (state, kill) in enumerate(kills(moments(killer, prepared, action))):
         folder = shutil.copytree(prepared, tmp_path / f"killed-{number}")
         assert killer.run(folder, action, **kill) == -signal.SIGKILL, kill
+        assert killed_maker.state_of(folder) == state, kill
         monkeypatch.setenv(stub.VARIABLE, str(folder / "hardware.txt"))
         again = Partitioned(killer.library, folder)
         print(f"{preparation}, {action}, killed at {kill}")
@@ -116,6 +111,35 @@ def killed(
         finally:
             again.close()
         shutil.rmtree(folder)
+
+
+def prepare(killer: Killer, folder: Path, preparation: str) -> Path:
+    """The folder in which a scenario begins."""
+    prepared = folder / preparation
+    prepared.mkdir()
+    stub.write(prepared / "hardware.txt", stub.describe(node()))
+    assert killer.run(prepared, preparation) == 0
+    return prepared
+
+
+def moments(killer: Killer, prepared: Path, action: str) -> dict[str, list[str]]:
+    """The state of the files at every moment at which a kill can be tried."""
+    whole = shutil.copytree(prepared, prepared.with_name(f"{prepared.name}-{action}"))
+    assert killer.run(whole, action) == 0
+    found: dict[str, list[str]] = json.loads((whole / killed_maker.MOMENTS).read_text())
+    assert sum(map(len, found.values())) > 5
+    return found
+
+
+def kills(found: dict[str, list[str]]) -> Iterator[tuple[str, dict[str, str]]]:
+    """For every state its first moment and its last one."""
+    at: dict[str, list[dict[str, str]]] = {}
+    for kind, states in found.items():
+        for number, state in enumerate(states, 1):
+            at.setdefault(state, []).append({kind: str(number)})
+    for state, same in at.items():
+        yield state, same[0]
+        yield state, same[-1]
 
 
 def check(again: Partitioned, preparation: str, *, wanted: bool) -> None:
@@ -139,13 +163,10 @@ def check(again: Partitioned, preparation: str, *, wanted: bool) -> None:
         assert again.facts().gpus[0].mig_mode == 0
 
 
-def test_two_hundred_points_are_tried(killer: Killer, tmp_path: Path) -> None:
-    tried = 0
+def test_scenarios_have_490_moments_and_36_states(killer: Killer, tmp_path: Path) -> None:
+    found = []
     for number, (preparation, action) in enumerate(SCENARIOS):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        stub.write(folder / "hardware.txt", stub.describe(node()))
-        assert killer.run(folder, preparation) == 0
-        assert killer.run(folder, action) == 0
-        tried += sum(json.loads((folder / "counts").read_text()).values())
-    assert tried >= 200
+        (tmp_path / str(number)).mkdir()
+        found.append(moments(killer, prepare(killer, tmp_path / str(number), preparation), action))
+    assert sum(len(states) for each in found for states in each.values()) >= 490
+    assert sum(len({state for states in each.values() for state in states}) for each in found) >= 36

@@ -304,16 +304,19 @@ static int described_hang(const struct device *device, const char *call) {
 
 /* A point at which the process may be told to die. */
 static long passed;
+static void (*on_point)(void);
 static void point(void) {
     const char *wanted = getenv("NVML_STUB_KILL");
-    if (!wanted)
+    if (!wanted) {
         passed = 0;
-    else if (++passed == atol(wanted))
-        raise(SIGKILL);
+        return;
+    }
+    if (on_point) on_point();
+    if (++passed == atol(wanted)) raise(SIGKILL);
 }
 
-/* How many points were passed since the variable was set; not NVML's, for those who want to try all of them. */
-long nvml_stub_points(void) { return passed; }
+/* Calls the function at every point from when the variable is set; not NVML's, for those who want to try all of them. */
+void nvml_stub_on_point(void (*function)(void)) { on_point = function; }
 
 static void delay(const char *call) {
     const char *milliseconds = value_at("delay.%s", call);
