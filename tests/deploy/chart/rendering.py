@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.generate import CHART, KUBERNETES, NAMESPACE
+from deploy.generate import CHART, KUBERNETES, NAMESPACE, ROOT
 from tests.cluster.components.build import tools
 from tests.cluster.components.toolchain import ToolchainMissing
 from tests.making.cache import cache_folder, cached, digest, remove_old
@@ -40,14 +40,16 @@ def helm() -> Path:
 
 def run_helm(*arguments: str, values: Values | None = None) -> subprocess.CompletedProcess[str]:
     """One call of Helm with values as a file."""
+    # The chart's path from the root of the checkout: a checkout elsewhere gets the same answers.
+    words = tuple(word.removeprefix(f"{ROOT}/") for word in arguments)
     # JSON is YAML, and Helm reads its words (on, off) as they are meant.
-    return _run_helm(arguments, json.dumps(values or {}))
+    return _run_helm(words, json.dumps(values or {}))
 
 
 @functools.cache
 def _run_helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedProcess[str]:
     """The kept answer; Helm is asked when there is none."""
-    given = [path.read_bytes() for path in map(Path, arguments) if path.is_file()]
+    given = [path.read_bytes() for path in (ROOT / word for word in arguments) if path.is_file()]
     kept = _answers() / f"{digest(KUBERNETES, json.dumps(arguments), values, *given)}.json"
     if kept.exists():
         return subprocess.CompletedProcess(arguments, *json.loads(kept.read_text()))
@@ -69,7 +71,9 @@ def _ask_helm(arguments: tuple[str, ...], values: str) -> subprocess.CompletedPr
         command = [str(helm()), arguments[0], "--kube-version", KUBERNETES, *arguments[1:], "--values", str(file)]
         # Helm ends before its garbage is worth a collection.
         environment = {**os.environ, "GOGC": "off"}
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=240)
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240
+        )
 
 
 @functools.cache
