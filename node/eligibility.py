@@ -2,7 +2,7 @@
 
 A pure function of snapshot, rules, context and door. Every device of the snapshot appears exactly once in the result:
 offered (healthy or unhealthy) under one resource, or withheld, each time with its reason in one sentence. An offered
-device that may not be given out is shown unhealthy and not left out: the kubelet would otherwise forget ids that
+device that may not be allocated is shown unhealthy and not left out: the kubelet would otherwise forget ids that
 running pods hold.
 
 Two doors and one device: what is held through one door is shown and not given at the other; what the plugin door holds
@@ -194,12 +194,12 @@ def _offered(
 
 
 def _note(device: Device) -> str:
-    """The note that people see on a device that the door gives out."""
+    """The note that people see on a device that the door allocates."""
     return device.health.reason if device.health.state is HealthState.DEGRADED else ""
 
 
 def _not_given(device: Device, rule: Rule, snapshot: Snapshot, at_door: _Why, *, parts: OfferedParts) -> _Why:
-    """Why the device is not given out; ``at_door``: what of both doors keeps it."""
+    """Why the device is not allocated; ``at_door``: what of both doors keeps it."""
     if not device.health.usable:
         return device.health.reason or device.health.state.value, _cause_of(device)
     why = at_door or _kept_for_node(device, rule, snapshot) or _link_down(device, rule)
@@ -222,7 +222,7 @@ def _not_sharable(device: Device, rule: Rule, snapshot: Snapshot) -> str:
 def _replicas(
     device: Device, rule: Rule, shared: SharedDevice, context: OfferContext, of_all: _Why
 ) -> Iterator[OfferedDevice]:
-    """The replicas of a device; ``of_all``: why none of them is given out, whoever has it."""
+    """The replicas of a device; ``of_all``: why none of them is allocated, whoever has it."""
     id_ = offered_id(rule, device)
     moving = _moving(device, rule, context)
     for each in context.replicas(device, shared):
@@ -307,7 +307,7 @@ def _at_dra_door(device: Device, rule: Rule, context: OfferContext) -> _Why:
     if context.held(device, Door.DRA) is not None:
         return missing
     if not context.known or (rule.door.has(Door.PLUGIN) and not context.settled):
-        return "the kubelet has not reported what the plugin door has given out", Cause.HOLDS_UNKNOWN
+        return "the kubelet has not reported what the plugin door has allocated", Cause.HOLDS_UNKNOWN
     return still_there or missing
 
 

@@ -15,7 +15,7 @@ from node.values import Value, quick, value
 
 
 class Cause(StrEnum):
-    """Why a device may not be given out, in one word: what can be counted where the sentence cannot."""
+    """Why a device may not be allocated, in one word: what can be counted where the sentence cannot."""
 
     NO_RULE = "no_rule"
     OTHER_DOOR = "other_door"
@@ -25,7 +25,7 @@ class Cause(StrEnum):
     PENDING_RELEASE = "draining"
     """Nobody holds it, but a process was left on it."""
     HOLDS_UNKNOWN = "holds_unknown"
-    """The kubelet has not reported what the plugin door has given out."""
+    """The kubelet has not reported what the plugin door has allocated."""
     MOVING = "moving"
     """A rule moves it from one door to the other, and it is not free of the old one yet."""
     BAD_NAME = "bad_name"
@@ -51,9 +51,9 @@ class Cause(StrEnum):
 @quick
 @value
 class OfferedDevice(Value):
-    """A device as a resource shows it: id towards the kubelet, whether it may be given out, and why (not).
+    """A device as a resource shows it: id towards the kubelet, whether it may be allocated, and why (not).
 
-    ``cause`` is None for one that may be given out. ``edits``: how it is given to a container, where its rule is
+    ``cause`` is None for one that may be allocated. ``edits``: how it is given to a container, where its rule is
     another one of the resource than the first; None for the resource's own. ``share``: the number of the replica, which
     takes ``amounts`` of ``whole``; empty for the device as a whole.
     """
@@ -84,7 +84,7 @@ class ResourceOffer(Value):
 
     @property
     def distinct(self) -> tuple[OfferedDevice, ...]:
-        """Every device once: a shared one by a replica that may be given out, if there is one."""
+        """Every device once: a shared one by a replica that may be allocated, if there is one."""
         found: dict[str, OfferedDevice] = {}
         for item in self.devices:
             before = found.get(item.device.name)

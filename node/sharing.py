@@ -46,9 +46,9 @@ class SharePreference(StrEnum):
     """Which devices GetPreferredAllocation takes shares from first."""
 
     DISTRIBUTED = "distributed"
-    """Those with the fewest shares given out."""
+    """Those with the fewest shares allocated."""
     PACKED = "packed"
-    """Those with the most shares given out, so that whole devices stay free."""
+    """Those with the most shares allocated, so that whole devices stay free."""
 
 
 @value

@@ -77,10 +77,10 @@ class TooManyShares(DevicePluginError):
 
 
 class Admission(Protocol):
-    """Decides whether devices may be given out, by the ledger."""
+    """Decides whether devices may be allocated, by the ledger."""
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """What to wait for before these are given out; usually None.
+        """What to wait for before these are allocated; usually None.
 
         It raises ``HeldError`` if the kubelet has one of them on record for another pod, or if containers of a pod that
         had one of them do not end in time.
@@ -90,7 +90,7 @@ class Admission(Protocol):
         """What to wait for before shares are chosen: a list that reflects what pods have. None once there is one."""
 
     def take(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter the devices of a resource that are given out now, all or none; raises ``HeldError``. Does not wait."""
+        """Enter the devices of a resource that are allocated now, all or none; raises ``HeldError``. Does not wait."""
 
 
 class AdmitAll:

@@ -69,9 +69,9 @@ class KubeletFolderChanged(Value):
 class PluginDoor:
     """Serves the offers handed to ``apply`` for as long as ``run`` runs.
 
-    ``render_for`` returns, for a resource, the function that makes a container's answer. ``admission`` enters what
-    Allocate gives out in the ledger, or refuses it. ``records``: devices that a scheduler has recorded for pods, which
-    are preferred; None if the agent follows no records. ``bus`` publishes ``StreamsChanged`` and
+    ``render_for`` returns, for a resource, the function that makes a container's answer. ``admission`` enters the
+    devices of an Allocate in the ledger, or refuses them. ``records``: devices that a scheduler has recorded for pods,
+    which are preferred; None if the agent follows no records. ``bus`` publishes ``StreamsChanged`` and
     ``KubeletFolderChanged``.
     """
 

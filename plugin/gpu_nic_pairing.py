@@ -125,7 +125,7 @@ class ExpectedGpus:
     def gpus(self, count: int, near: Sequence[Place]) -> tuple[Place, ...]:
         """The probable places of ``count`` GPUs, or of fewer if there are not as many; ``near``: NICs given before.
 
-        Of several resources the one that was given out last counts. If no GPU seems free, any may be.
+        Of several resources the one that was allocated last counts. If no GPU seems free, any may be.
         """
         resource = self._asked if self._asked in self._preferences else min(self._preferences, default="")
         if not resource:

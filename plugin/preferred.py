@@ -12,7 +12,7 @@ other NUMA nodes already. Devices of claims count as free when cells are compare
 and a cell that it has begun is not the one to continue here.
 
 Shares of devices are chosen as NVIDIA's plugin does, one by one: ``distributed`` or ``packed``, by how many shares of
-each device are given out. A share that the kubelet does not call available counts as given out.
+each device are allocated. A share that the kubelet does not call available counts as allocated.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Preference:
         self._totals = Counter(self._devices.values())
         """How many shares there are of each device, by its id."""
         self._others = [0] * len(self._tree.leaves)
-        """How many devices of each leaf the other door has given out."""
+        """How many devices of each leaf the other door has allocated."""
         for id_, offered in devices.items():
             self._others[self._leaves[id_]] += offered.cause is Cause.OTHER_DOOR
 
@@ -131,7 +131,7 @@ class Preference:
         """``needed`` of the usable shares, one after the other, each of the device that is best by then.
 
         First comes a device of which the container has no share, unless the rule allows several; then the one with the
-        fewest shares given out, or the most; then the nearest to the container's NICs and to its other devices.
+        fewest shares allocated, or the most; then the nearest to the container's NICs and to its other devices.
         """
         sharing = self._sharing or Sharing()
         sign = -1 if sharing.preference is SharePreference.PACKED else 1

@@ -354,7 +354,7 @@ def renderer(offer: ResourceOffer, unique: Callable[[], str] = random_uuid) -> R
 
 
 def _remembering(render: Render) -> Render:
-    """The same function with its latest answers at hand: a node gives out the same few sets of devices again."""
+    """The same function with its latest answers at hand: a node allocates the same few sets of devices again."""
     known: dict[tuple[str, ...], tuple[Sequence[OfferedDevice], api_pb2.ContainerAllocateResponse]] = {}
 
     def remembered(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:

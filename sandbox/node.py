@@ -270,7 +270,7 @@ class SandboxNode:
     async def over(self, pod: str) -> None:
         """End the pod of that name and wait until what it had is offered again; raises TimeoutError."""
         if not (await self.agent.status()).HasField("dra"):
-            # With one door the kubelet decides, and it may give the devices out again at once.
+            # With one door the kubelet decides, and it may allocate the devices again at once.
             self.end(pod)
             return
         await self.waits.noticed(pod)

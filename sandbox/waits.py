@@ -93,13 +93,13 @@ class NodeWaits:
         )
 
     async def seen(self) -> None:
-        """Wait until the agent has seen at the kubelet all that it has given out; raises TimeoutError.
+        """Wait until the agent has seen at the kubelet all that it has allocated; raises TimeoutError.
 
         What it has not seen stays held for some seconds after its pod has ended.
         """
         await self._until(
             lambda devices: not any(hold.state == "allocated" for device in devices for hold in device.holds),
-            "what was given out is not seen at the kubelet yet",
+            "what was allocated is not seen at the kubelet yet",
         )
 
     async def freed(self, pod: str, namespace: str = "default") -> None:

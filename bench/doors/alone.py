@@ -2,7 +2,7 @@
 
 The ledger cannot be switched off: an instance that offers devices to claims asks the kubelet what pods have, and offers
 none while it gets no answer. ``python -m bench.doors.alone FOLDER`` makes a folder that looks like the kubelet's, in
-which nothing is ever given out (a checkpoint that is not there says that); the registry in it is the real one.
+which nothing is ever allocated (a checkpoint that is not there says that); the registry in it is the real one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REGISTRY, DEVICE_PLUGINS = "plugins_registry", "device-plugins"
 
 
 class Nothing(api_pb2_grpc.PodResourcesListerServicer):
-    """Nothing is given out, and nothing can be."""
+    """Nothing is allocated, and nothing can be."""
 
     def List(  # noqa: N802  # named by the protocol
         self, request: api_pb2.ListPodResourcesRequest, context: grpc.ServicerContext

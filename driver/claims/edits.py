@@ -75,7 +75,7 @@ def claim_edits(given: Sequence[GivenDevice], host: Host, claim: str) -> tuple[C
     for item in given:
         reason = unfit_for_claim(item.device, item.options, host)
         if reason:
-            raise ClaimError(f"request {item.request!r}: device {item.device.name} cannot be given out: {reason}")
+            raise ClaimError(f"request {item.request!r}: device {item.device.name} cannot be prepared: {reason}")
     led = {item.request: item.device.name for item in reversed(given) if family_of(item.device) is Family.NVIDIA}
     return tuple(_edits(item, given, host, claim, first=led.get(item.request) == item.device.name) for item in given)
 

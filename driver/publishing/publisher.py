@@ -103,7 +103,7 @@ class SlicePublisher:
     ) -> None:
         """``make``: makes the controller, in the publisher's thread; it may take its time and raise.
 
-        ``shown``: remembers what is published, written in that thread; None if nobody else gives the devices out.
+        ``shown``: remembers what is published, written in that thread; None if nobody else allocates the devices.
         ``gives_way``: whether a claim is about to be answered, which a publication would delay; called in that thread.
         ``on_dropped``: called in that thread when the server has dropped taints or counters. ``events``: gets faults
         from threads of the publisher and the controller.
@@ -349,7 +349,7 @@ def _is_same(view: DoorView, other: DoorView) -> bool:
 
 
 def parted_gpu(offered: DraDevice) -> str:
-    """The GPU that is given out in parts and of which this is one, or which this is; empty for any other device."""
+    """The GPU that is allocated in parts and of which this is one, or which this is; empty for any other device."""
     if offered.part is not None:
         return offered.part.gpu.name
     return offered.uses.name if offered.uses is not None else ""

@@ -1,6 +1,6 @@
 """The record of devices that the DRA door has shown to the scheduler and that claims may still name.
 
-The plugin door may give out a device that moves there from claims only when it can no longer have been allocated to
+The plugin door may allocate a device that moves there from claims only when it can no longer have been allocated to
 anybody. After a kill the next agent must know that it has to wait, even if its rules do not mention claims. So a device
 enters this record before it is first published, and leaves it when its withdrawal is confirmed
 (``driver.publishing.withdrawal``). If the record cannot be read, every device counts as shown; that is remembered as

@@ -1,7 +1,7 @@
 """How a device leaves the DRA door: withdrawn, confirmed, and only then forgotten.
 
 A device that a rule has moved to the plugin door stays in its slice with a taint as long as a claim may name it. Before
-the plugin door may give it out, the following must be true, in this order:
+the plugin door may allocate it, the following must be true, in this order:
 
 - The API server's slices have the device tainted or not at all, and no write is under way that says otherwise; and no
   claim is prepared with it here. Both must hold for some seconds, because a scheduler may act on what it saw a moment
@@ -88,7 +88,7 @@ class Withdrawal:
         self._devices: frozenset[str] = frozenset()
         self._offered: frozenset[str] = frozenset()
         self._for_pods: frozenset[str] = frozenset()
-        """Devices that rules give to the plugin door alone, which gives them out only once they are forgotten here."""
+        """Devices that rules give to the plugin door alone, which allocates them only once they are forgotten here."""
         self._closing = False
         """Whether no rule offers anything to claims, so that the door is open only for the devices of the record."""
         self._applied = False
@@ -202,7 +202,7 @@ class Withdrawal:
             return
         forgotten, problem = await asyncio.to_thread(self._shown.forget, ended, as_of, self._devices)
         if problem:
-            given = f"{', '.join(sorted(forgotten))} can be given out through the plugin door anyway"
+            given = f"{', '.join(sorted(forgotten))} can be allocated through the plugin door anyway"
             text = f"{problem}; {given}, which a restart confirms once more; check the state folder and its disk"
             self._events.emit(EventType.WARNING, "WithdrawalNotRemembered", text)
         log.info("devices withdrawn from claims", extra={"devices": sorted(forgotten)})

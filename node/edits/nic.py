@@ -3,7 +3,7 @@
 Pure. Variables and nodes are those of the SR-IOV network device plugin, which multus users' programs read; the network
 interface itself is moved into the pod by a CNI plugin. Two things differ. Characters that no shell takes in a name
 become ``_``: that plugin keeps hyphens, and a program that looks for ``PCIDEVICE_INTEL_COM_SRIOV-NET`` has to look for
-``PCIDEVICE_INTEL_COM_SRIOV_NET``. And a NIC that lacks a node is not given out, while there the container fails or
+``PCIDEVICE_INTEL_COM_SRIOV_NET``. And a NIC that lacks a node is not allocated, while there the container fails or
 comes up without it. The device-info files that multus can read are not written: an answer touches no disk.
 """
 

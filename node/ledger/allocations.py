@@ -1,4 +1,4 @@
-"""Merges what Allocate gave out with what the kubelet reports into the holds of the plugin door.
+"""Merges the devices of answered Allocate calls with what the kubelet reports into the holds of the plugin door.
 
 The kubelet decides: a pod holds a device as long as podresources lists it, or the checkpoint records it for a pod that
 is not known to be gone. Both lag behind Allocate, and both may fail, so only proof ends a hold. Invariants:
@@ -87,7 +87,7 @@ class KubeletAllocations:
         self._barrier = monotonic
 
     def granted(self, grants: Iterable[tuple[Id, IdPlace]], now: float, at: float) -> None:
-        """Enter what Allocate gives out at this moment (``now``: monotonic, ``at``: Unix seconds)."""
+        """Enter the devices of an Allocate at this moment (``now``: monotonic, ``at``: Unix seconds)."""
         for id_, place in grants:
             self._granted[id_] = _Granted(now)
             self._unattributed[id_] = now
@@ -166,7 +166,7 @@ class KubeletAllocations:
 
     @property
     def unattributed(self) -> bool:
-        """Whether a device was given out to a pod that no reading has shown yet."""
+        """Whether a device was allocated to a pod that no reading has shown yet."""
         return bool(self._unattributed)
 
     @property
@@ -221,7 +221,7 @@ class KubeletAllocations:
         }
 
     def known(self, now: float) -> bool:
-        """Whether these holds include everything that the plugin door has given out."""
+        """Whether these holds include everything that the plugin door has allocated."""
         return self._good > self._barrier and now - self._good <= TRUSTED
 
     def unknown_because(self, now: float) -> str:

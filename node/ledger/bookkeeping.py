@@ -172,7 +172,7 @@ class Bookkeeping:
         self._running = self._over = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """What Allocate must wait for before it gives these out; see ``plugin.admission.Admission``.
+        """What Allocate must wait for before it allocates these; see ``plugin.admission.Admission``.
 
         The kubelet's record is searched for every id of the device, which may have had another resource or id when a
         pod got it.
@@ -201,7 +201,7 @@ class Bookkeeping:
     ) -> None:
         """Return when no other pod can use the devices; raises ``HeldError``.
 
-        First attributes the devices given out just before to their pods: with this allocation the kubelet forgets a pod
+        First attributes the devices allocated just before to their pods: with this allocation the kubelet forgets a pod
         that was deleted by force meanwhile.
         """
         began = self._monotonic()
@@ -223,7 +223,7 @@ class Bookkeeping:
             self.observer.waited(given=True)
 
     async def _attribute(self) -> None:
-        """Read which pods got the devices that were given out."""
+        """Read which pods got the devices that were allocated."""
         recorded = await self._reader.recorded() if self._reader.has_records else ()
         if recorded is not None:
             self.keeper.attribute(recorded)
@@ -270,7 +270,7 @@ class Bookkeeping:
                 await self._listed.wait()
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter what the plugin door gives out; raises HeldError. See ``plugin.admission.Admission``."""
+        """Enter what the plugin door allocates; raises HeldError. See ``plugin.admission.Admission``."""
         try:
             self.grants.allocate(resource, devices)
         except HeldError as error:
@@ -347,7 +347,7 @@ class Bookkeeping:
         return {"containers": len(by_pod), "processes": used, "looking": len(unchecked) - used}
 
     def unknown_because(self) -> str:
-        """Why ostler does not know everything that the plugin door has given out; empty where it does."""
+        """Why ostler does not know everything that the plugin door has allocated; empty where it does."""
         return self.plugin.unknown_because(self._monotonic()) if self._running else ""
 
     async def run(self) -> None:

@@ -24,7 +24,7 @@ class OfferChanged(Value):
 
 @value
 class ClaimRefused(Value):
-    """The claim with this UID cannot have a device, because the plugin door has given it out."""
+    """The claim with this UID cannot have a device, because the plugin door has allocated it."""
 
     uid: str
     error: HeldError
@@ -62,7 +62,7 @@ class HoldsObserver:
         """An Allocate that waited for the containers of a deleted pod got the device (``given``) or was refused."""
 
     def lost(self, door: Door) -> None:
-        """A pod or claim did not get a device through ``door``, because the other door has given it out."""
+        """A pod or claim did not get a device through ``door``, because the other door has allocated it."""
 
     def evicted(self) -> None:
         """The taint of a contested device asks Kubernetes to evict the pods that lost it."""

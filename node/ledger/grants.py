@@ -1,4 +1,4 @@
-"""Decides what the plugin door gives out at each Allocate, and enters it into the ledger.
+"""Decides about each Allocate of the plugin door, and enters its devices into the ledger.
 
 The ledger refuses what it knows to be held. Until the kubelet has reported what pods have, the ledger may lack some of
 it. What overlaps the devices asked for is looked up in the kubelet's checkpoint then: the kubelet allocates for one
@@ -34,7 +34,7 @@ CURRENT = 10.0
 @quick
 @value
 class _Granting(Value):
-    """What is the same of an offered device at every Allocate that gives it out."""
+    """What every Allocate of an offered device has in common."""
 
     offered: OfferedDevice
     resource: str
@@ -66,7 +66,7 @@ class _Granting(Value):
 
 
 class PluginGrants:
-    """Enters what the plugin door gives out into ``ledger``, or raises HeldError and changes nothing."""
+    """Enters what the plugin door allocates into ``ledger``, or raises HeldError and changes nothing."""
 
     def __init__(self, ledger: Ledger, plugin: KubeletAllocations, tenants: Tenants, *, clocks: Clocks) -> None:
         self._ledger = ledger
@@ -105,7 +105,7 @@ class PluginGrants:
         self._possibly_held = given if self._plugin.known(self._monotonic()) else self._possibly_held | given
 
     def allocate(self, resource: str, devices: Sequence[OfferedDevice]) -> None:
-        """Enter what the plugin door gives out, all or none; raises HeldError."""
+        """Enter what the plugin door allocates, all or none; raises HeldError."""
         at = self._clock()
         self._refuse_possibly_crowded(resource, devices, at)
         possible = self.possibly_held(resource, devices)

@@ -36,7 +36,7 @@ class HoldState(StrEnum):
     """How ostler knows of a hold, and so what it proves."""
 
     ALLOCATED = "allocated"
-    """The plugin door gave it out, and the kubelet has not shown it yet."""
+    """The plugin door allocated it, and the kubelet has not shown it yet."""
     LISTED = "listed"
     """The kubelet lists a live pod that has it."""
     RECORDED = "recorded"
@@ -49,7 +49,7 @@ class HoldState(StrEnum):
     """Nobody has it according to the ledger, but it may still be in use: containers of a pod that had it still run, a
     process was left on it, or ostler is still checking.
 
-    Its door is None, or the plugin door if that had it last: it still lists the device, and waits before giving it out.
+    Its door is None, or the plugin door if that had it last: it still lists the device, and waits before allocating it.
     """
 
 
@@ -66,7 +66,7 @@ class Hold(Value):
     ``amounts``: what a share takes of the device, and ``whole`` the device's total, as ``node.sharing`` counts; both
     empty for the device as a whole and for shares that nobody counts. ``slices``: first and number of the GPU's memory
     slices that a partition takes, None if unknown or if siblings use the same ones. ``resource``: the extended resource
-    under which the plugin door gave it out; ``ids``: every resource and id that mean it there. ``bound``: the API
+    under which the plugin door allocated it; ``ids``: every resource and id that mean it there. ``bound``: the API
     server has the pod on this node. ``pods``: UIDs of the known pods that have it.
     """
 
@@ -167,7 +167,7 @@ def excludes(one: Hold, other: Hold) -> bool:
     if one.admin or other.admin or (one.owner and one.owner == other.owner):
         return False
     if one.door is other.door is Door.PLUGIN and HoldState.PENDING_RELEASE in (one.state, other.state):
-        # While ostler checks a device that a pod gave back, the plugin door may give out it and what overlaps it.
+        # While ostler checks a device that a pod gave back, the plugin door may allocate it and what overlaps it.
         return False
     if one.device == other.device:
         if not one.share or not other.share or one.share == other.share:

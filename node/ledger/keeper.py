@@ -7,10 +7,10 @@ the table of states and transitions. Invariants:
 
 - facts (what containers have) are always entered; wishes (reservations) only if nothing excludes them, and they are
   tried again with every change;
-- a device that both doors may give out becomes free only after a check found no process on it. While ostler checks it
-  after a pod of the plugin door, that door may give it out again: the kubelet counts it as free already. The other door
+- a device that both doors may allocate becomes free only after a check found no process on it. While ostler checks it
+  after a pod of the plugin door, that door may allocate it again: the kubelet counts it as free already. The other door
   waits;
-- neither door gives a device out while containers run of a pod that had it and is gone according to the kubelet and
+- neither door allocates a device while containers run of a pod that had it and is gone according to the kubelet and
   the API server.
 
 For the event loop alone; nothing waits here.
@@ -207,10 +207,10 @@ class HoldKeeper:
 
     @property
     def known(self) -> bool:
-        """Whether the ledger has everything that the plugin door has given out, through any instance."""
+        """Whether the ledger has everything that the plugin door has allocated, through any instance."""
         if not self.plugin.known(self._monotonic()):
             return False
-        # Without a rule for the plugin door, no instance gives a device out there that the kubelet does not count.
+        # Without a rule for the plugin door, no instance allocates a device there that the kubelet does not count.
         shared = any(rule.door.has(Door.PLUGIN) for _, rule in self._devices) or self.plugin.at_kubelet
         return not shared or self.plugin.read_since(self.answered_until)
 
@@ -223,7 +223,7 @@ class HoldKeeper:
     ) -> OfferContext:
         """The facts that the offers of both doors depend on.
 
-        ``listed``: what the plugin door lists, and ``healthy`` what of it may be given out; ``offered``: when each
+        ``listed``: what the plugin door lists, and ``healthy`` what of it may be allocated; ``offered``: when each
         device was last listed as healthy there (monotonic).
         """
         since = self.plugin.at_kubelet_since
@@ -301,7 +301,7 @@ class HoldKeeper:
             if device not in whole:
                 # While containers keep one share, claims wait for the check, and pods may have the other shares.
                 by_pod = self.states.of(device) in (LedgerState.POD_CHECK, LedgerState.POD_CONTAINERS)
-                # The plugin door may give the device out again while it is checked.
+                # The plugin door may allocate the device again while it is checked.
                 entered = replace(hold, door=Door.PLUGIN, owner=plugin_owner(hold.device)) if by_pod else hold
                 facts.setdefault(entered.owner, entered)
         facts |= {hold.owner: hold for hold in pending.values()}
@@ -348,7 +348,7 @@ class HoldKeeper:
                 self._unverified.add(hold.device)
 
     def _enter_wishes(self) -> list[tuple[str, HeldError]]:
-        """Reserve what nothing excludes; returns what the plugin door has given out."""
+        """Reserve what nothing excludes; returns what the plugin door has allocated."""
         refused = []
         for owner in self.ledger.owners:
             if owner not in self._reserved and _is_wish(self.ledger.of(owner)):

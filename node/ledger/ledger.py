@@ -1,6 +1,6 @@
-"""Who holds which device, through which door: the one place that gives devices out and takes them back.
+"""Who holds which device, through which door: the one place that allocates devices and takes them back.
 
-Every source of holds hands in plain ``Hold`` values: what Allocate has just given out, what the kubelet lists for pods,
+Every source of holds hands in plain ``Hold`` values: what an Allocate has just taken, what the kubelet lists for pods,
 claims that are prepared or about to be, and devices that are pending release. Invariants: holds that exclude each other
 (``node.ledger.holds.conflict``) are never both taken, and if both exist on the node anyway (``restore``), neither is
 forgotten; a change enters all of its holds or none. For the thread of the event loop alone: nothing

@@ -1,4 +1,4 @@
-"""Finds the devices that an id of the kubelet means, whichever plugin gave it out: others may offer the same hardware.
+"""Finds the devices that an id of the kubelet means, whichever plugin allocated it: others may offer the same hardware.
 
 Known forms, besides ostler's own ids: UUIDs, PCI addresses, device names, NVIDIA's driver numbers (``nvidia0`` and
 ``nvidia0/gi1`` of GKE's plugin), DRM nodes, and the suffixes that plugins append for shares of a device (``UUID::3``,
@@ -6,7 +6,7 @@ Known forms, besides ostler's own ids: UUIDs, PCI addresses, device names, NVIDI
 place, because a pod that had the old one still has the device files. Pure.
 
 Trade-off: an id that can mean several devices means all of them: a device withheld without need is better than one
-given out twice. Ids of no known form (numbers) mean nothing here.
+allocated twice. Ids of no known form (numbers) mean nothing here.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ class OfferContext(Value):
     """Who holds devices, and which door may still show them to its scheduler; devices by name.
 
     ``holds``: by every device that a hold is of or within, in the order of the ledger. ``known``: whether they include
-    everything that the plugin door has given out, as far as the kubelet knew its devices; ``settled``: no earlier
-    instance can have given out anything since. ``at_kubelet``: what the kubelet may count as allocatable, through any
+    everything that the plugin door has allocated, as far as the kubelet knew its devices; ``settled``: no earlier
+    instance can have allocated anything since. ``at_kubelet``: what the kubelet may count as allocatable, through any
     plugin. ``at_scheduler``: what may still be free in a slice, or named by a claim that is not prepared here.
     ``listed``: what the plugin door lists at the moment, and ``offered`` its healthy devices, without those for claims
     that it lists only because nothing was known. ``contested``: held through the plugin door by a live pod, though
@@ -69,7 +69,7 @@ class OfferContext(Value):
     def obstacle(
         self, device: Device, door: Door, *, counted: bool = False, shared: SharedDevice | None = None
     ) -> Hold | None:
-        """The hold that excludes giving the device out through this door, apart from holds of that door itself.
+        """The hold that excludes allocating the device through this door, apart from holds of that door itself.
 
         ``counted``: the door's scheduler knows by itself which devices exclude each other. ``shared``: it gives shares
         of the device out, which shares of the other door do not exclude.

@@ -1,6 +1,6 @@
 """Processes that outlive their container: devices that are free according to the ledger and may still be in use.
 
-A device that both doors may offer is given out again only after a check found no compute process on it; until then it
+A device that both doors may offer is allocated again only after a check found no compute process on it; until then it
 is pending release, with the process named. ``PendingRelease`` decides, pure and for the event loop alone, which checks
 to make and what follows; ``ProcessCheck`` makes them in a thread, one at a time, so that a driver that hangs keeps
 devices pending and nothing else waiting.

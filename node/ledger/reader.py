@@ -5,7 +5,7 @@ containers, and it may name pods that have ended since it was written. A part th
 fault, never empty; a missing checkpoint counts as empty if its folder exists, as it does for the kubelet. The kubelet
 replaces the checkpoint as a whole by a rename, so it is read (in a thread) only if it is a different file.
 
-Ids are the kubelet's, of any resource and plugin, because another plugin may have given out the same hardware;
+Ids are the kubelet's, of any resource and plugin, because another plugin may have allocated the same hardware;
 ``node.ledger.naming`` decides which of the current devices an id means.
 """
 

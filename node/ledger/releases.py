@@ -107,7 +107,7 @@ class Releases:
         Also waits for pods that still have the device according to the sources, which are late: the kubelet gives it
         out only after it has forgotten them, and starts no container of a pod that it has forgotten.
 
-        Once ``run`` has ended nothing waits: a successor relies on this process giving nothing out later.
+        Once ``run`` has ended nothing waits: a successor relies on this process allocating nothing later.
         """
         proved: set[str] = set()
         longest = self._monotonic() + WAIT
@@ -207,7 +207,7 @@ def refusal(resource: str, by: Hold, at: float) -> HeldError:
     """The error for a pod that asks for a resource and gets a device that is pending release."""
     wanted = Hold(by.device, Door.PLUGIN, f"a pod that asked for {resource}", at)
     advice = (
-        f"it is given out again when they have ended; if they do not end, end them on the node, or run "
+        f"it is allocated again when they have ended; if they do not end, end them on the node, or run "
         f"'ostler holds release {by.device}' if you know that it is free"
     )
     return HeldError(wanted, by, advice)

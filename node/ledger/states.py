@@ -16,11 +16,11 @@
 
 (1) Other claims may get other shares of it. (2) It stays in the list for some seconds, in which Allocate waits for the
 containers to end (``node.ledger.tenants``). (3) The kubelet counts it as free already, and would refuse the pod for
-good; a device whose part or whole is held waits for its check, too, and is excluded meanwhile. (4) Neither door gives
-out a whole device that the other one has given out; a conflict exists only if the node was found like that.
+good; a device whose part or whole is held waits for its check, too, and is excluded meanwhile. (4) Neither door
+allocates a whole device that the other one has allocated; a conflict exists only if the node was found like that.
 
 A shared device has one state for all its shares, the one of those that are held: RESERVED, POD, CLAIM and BOTH then say
-that somebody has a share, and both doors may give out what is left (``node.ledger.holds.conflict``). A share that is
+that somebody has a share, and both doors may allocate what is left (``node.ledger.holds.conflict``). A share that is
 given back while others are held is free as soon as no container of its own pod runs; until then a pending release of
 its own keeps it, which the device's state does not show. A check for processes would find those of the other shares, so
 it is due only when the last share was given back. POD_CONTAINERS then keeps the shares whose containers run from pods,
@@ -39,7 +39,7 @@ and all of the device from claims, as POD_CHECK does.
 | FREED          | every other                    | FREE                                  |
 
 Facts beat wishes: what a container has is entered in every state, a reservation only in FREE. Only FREED makes a device
-free. What a state remembers is which door had the device last: after a pod the kubelet may give it out again at once,
+free. What a state remembers is which door had the device last: after a pod the kubelet may allocate it again at once,
 after a claim nobody may. ``events`` is level-triggered: it compares a state with everything that is known now and gives
 the events that lead there, so that nothing is lost where a change was not observed by itself.
 """

@@ -6,7 +6,7 @@ check, or a person, removes a pod from this memory; a device that somebody has a
 whoever had it before; a proof holds until a source names the pod again. Pods that share a device have one share each:
 another share of the device waits for none of them, but theirs stay taken until their own containers have ended.
 
-A device that the plugin door gave out stays in that door's list for ``WAIT`` seconds, and as long as an Allocate that
+A device that the plugin door allocated stays in that door's list for ``WAIT`` seconds, and as long as an Allocate that
 began within them waits; then the plugin door withholds it too, so that no later Allocate waits. Pure, and for the event
 loop alone.
 """

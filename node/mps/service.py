@@ -92,7 +92,7 @@ class MpsKeeper:
         self._waiting = 0
         """Callers of ``ready`` that wait."""
         self._asked = -math.inf
-        """When a share was last given out (monotonic)."""
+        """When a share was last allocated (monotonic)."""
         self._servers: frozenset[int] = frozenset()
         self._failures = 0
         """Attempts that have failed since the daemon last ran."""
@@ -146,11 +146,11 @@ class MpsKeeper:
 
     @property
     def is_ready(self) -> bool:
-        """Whether shares of the resource can be given out at once."""
+        """Whether shares of the resource can be allocated at once."""
         return self._runs.is_set() and not self.fault
 
     def give(self) -> None:
-        """A share is given out now; who has it is noted a moment later, and the daemon must run until then."""
+        """A share is allocated now; who has it is noted a moment later, and the daemon must run until then."""
         self._asked = self._clocks.monotonic()
 
     async def ready(self) -> None:

@@ -97,12 +97,12 @@ class MpsSupervisor:
         return found
 
     def is_ready(self, name: str) -> bool:
-        """Whether shares of the resource can be given out at once; also for a resource without MPS."""
+        """Whether shares of the resource can be allocated at once; also for a resource without MPS."""
         service = self._services.get(name)
         return service is None or service.is_ready
 
     def give(self, name: str) -> None:
-        """A share of the resource is given out now; see ``MpsKeeper.give``."""
+        """A share of the resource is allocated now; see ``MpsKeeper.give``."""
         service = self._services.get(name)
         if service is not None:
             service.give()

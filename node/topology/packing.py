@@ -16,7 +16,7 @@ one for a whole GPU, several where a GPU or a function is divided. The choice is
 
 A single unit is so as near as one can be, and several get an island as small as without a distance, if not the fullest.
 
-Units that another door has given out count as free in rules 3, 4 and 7: what is begun there is not what is begun here,
+Units that another door has allocated count as free in rules 3, 4 and 7: what is begun there is not what is begun here,
 so that two doors which take from opposite ends meet only when little is left.
 
 Exact wherever a table of all sets is affordable (cells of up to 16 scored leaves); a larger host, or one without

@@ -69,7 +69,7 @@ def devices_message(
 
 
 def _divide(entry: agent_pb2.Device, gpu: Device, snapshot: Snapshot, context: OfferContext, *, offered: bool) -> None:
-    """For a GPU given out in parts, list by first memory slice the parts that exist or are held."""
+    """For a GPU allocated in parts, list by first memory slice the parts that exist or are held."""
     instances = [each for each in snapshot.devices if each.parent == gpu.name and not is_gone(each)]
     if gpu.kind is not DeviceKind.GPU or not gpu.partitions or not (offered or instances):
         return

@@ -2,7 +2,7 @@
 
 What the kubelet needs comes first. The ledger's modules are loaded while the kubelet answers the registration: loading
 them takes as long as a tenth of the start before it. The first Allocate waits until they are there. The ledger is made
-when the plugin door gives out its first device or has shown its list; the DRA door, which needs an API client, only if
+when the plugin door allocates its first device or has shown its list; the DRA door, which needs an API client, only if
 a rule or an earlier process needs it.
 """
 

@@ -3,7 +3,7 @@
 Loaded only if a rule offers devices through DRA, or if claims still hold devices from a time when one did.
 
 The start has this order: the sockets, then what an earlier process left (calls wait for that), then the slices, once
-the ledger knows what the plugin door has given out. The end has this order: the slices' writer, then claims (work that
+the ledger knows what the plugin door has allocated. The end has this order: the slices' writer, then claims (work that
 has begun is finished), then, once the instance lock is free, the sockets.
 
 Rules take effect here as far as the Node and the API server allow (``node.door_policy``). The plugin door follows the

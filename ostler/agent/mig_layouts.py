@@ -1,6 +1,6 @@
 """Divides GPUs by MIG as the configuration says, each while nothing uses it.
 
-The GPU is taken in the ledger before it is changed, so that neither door gives it or a part of it out meanwhile, and
+The GPU is taken in the ledger before it is changed, so that neither door allocates it or a part of it meanwhile, and
 released when its new devices are known. A GPU that somebody holds, or that a process uses, has to wait. What the driver
 refuses is reported once and tried again later; a layout that does not fit is reported once and not tried again.
 """

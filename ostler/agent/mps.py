@@ -34,7 +34,7 @@ _NO_DRIVER = "a recorded node has no driver that could run MPS; use strategy tim
 
 
 class MpsUnavailable(DevicePluginError):
-    """A share cannot be given out, because the MPS control daemon of its resource does not run."""
+    """A share cannot be allocated, because the MPS control daemon of its resource does not run."""
 
     code = grpc.StatusCode.UNAVAILABLE
 
@@ -160,7 +160,7 @@ class MpsService:
         self._supervisor.hold(MpsHolders(found, context.known, by_gpu))
 
     def starting(self, resource: str, devices: Sequence[OfferedDevice]) -> Coroutine[Any, Any, None] | None:
-        """What must be awaited before shares are given out (raises ``MpsUnavailable``); None if nothing."""
+        """What must be awaited before shares are allocated (raises ``MpsUnavailable``); None if nothing."""
         if self._supervisor is None or not any(device.share for device in devices):
             return None
         self._supervisor.give(resource)

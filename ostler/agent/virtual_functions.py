@@ -1,6 +1,6 @@
 """Makes the virtual functions that the configuration asks for, when the agent starts and when hardware arrives.
 
-A physical function is taken in the ledger before it is changed, so that neither door gives it out meanwhile, and
+A physical function is taken in the ledger before it is changed, so that neither door allocates it meanwhile, and
 released when the inventory shows its virtual functions. A function that a pod has must wait. What the kernel refuses is
 reported once and not tried again until the configuration is read again or the function is another one: a driver may
 reset its link with every try.

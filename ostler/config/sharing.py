@@ -87,7 +87,7 @@ PREFERENCE = ConfigField(
     "preference",
     Choice(SharePreference),
     SharePreference.DISTRIBUTED,
-    "Which devices give shares first: those with the fewest shares given out (distributed), or with the most (packed).",
+    "Which devices give shares first: those with the fewest shares allocated (distributed), or with the most (packed).",
 )
 MEMORY_LIMIT: ConfigField[int | None] = ConfigField(
     "memoryLimit", Size(), None, "Device memory of each share, for mps; absent: an equal part of the device's."

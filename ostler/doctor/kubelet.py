@@ -68,7 +68,7 @@ def judge_socket(state: str, path: Path) -> CheckFinding:
 def judge_pod_resources(answers: KubeletAnswers, path: Path, *, needed: bool = False) -> CheckFinding:
     """Whether the pod resources API answers, and the age of the kubelet by its methods.
 
-    ``needed``: a rule offers devices through DRA, which gives out none until it is known which devices pods have.
+    ``needed``: a rule offers devices through DRA, which allocates none until it is known which devices pods have.
     """
     lacking = failed if needed else warning
     if answers.state == HIDDEN:

@@ -209,12 +209,12 @@ def judge_plugins(
                 found = f"no process listens at {socket.path}, and the kubelet keeps trying"
                 findings.append(warning(found, f"remove it: rm {socket.path}"))
         elif socket.type == "DevicePlugin" and _is_wanted(socket.name, wanted):
-            found = f"{socket.path} serves {socket.name}, too: the newest one wins, and devices are given out twice"
+            found = f"{socket.path} serves {socket.name}, too: the newest one wins, and devices are allocated twice"
             findings.append(
                 failed(found, "remove the other plugin (its DaemonSet), or give the agent's resource another name")
             )
         elif socket.type == "DRAPlugin" and any(name.startswith(_DRIVERS.get(socket.name, ())) for name in wanted):
-            found = f"{socket.path} offers the same devices through DRA ({socket.name}): they are given out twice"
+            found = f"{socket.path} offers the same devices through DRA ({socket.name}): they are allocated twice"
             findings.append(failed(found, "let only one of the two offer them: remove the driver, or the agent's rule"))
         elif not socket.type and (guess := _guessed(file, wanted)):
             found = f"{socket.path} does not say what it serves; its name suggests {guess}"

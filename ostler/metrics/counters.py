@@ -302,7 +302,7 @@ class HoldsMetrics(HoldsObserver):
         self.waits.add("given" if given else "refused")
 
     def lost(self, door: Door) -> None:
-        """A pod or claim could not be given a device through ``door``, because the other door has given it out."""
+        """A pod or claim could not be given a device through ``door``, because the other door has allocated it."""
         self.conflicts.add(door.value)
 
     def read(self, outcome: ReadingOutcome, seconds: float) -> None:

@@ -271,7 +271,7 @@ def holds(figures: HoldsFigures) -> Iterator[Metric]:
     yield from _shares(figures.report.shared)
     yield single(
         "ostler_moving_devices",
-        "Devices that a rule moves to another door, where they are not given out yet.",
+        "Devices that a rule moves to another door, where they are not allocated yet.",
         status.moving,
     )
     yield Gauge(
@@ -307,7 +307,7 @@ def _shares(shared: Sequence[agent_pb2.SharedDevice]) -> Iterator[Metric]:
     """How many shares of devices are held and free, and the capacity that they leave."""
     yield Gauge(
         "ostler_shared_device_shares",
-        "Shares of a device that a rule shares, through both doors: held, and how many more can be given out (free).",
+        "Shares of a device that a rule shares, through both doors: held, and how many more can be allocated (free).",
         ("device", "resource", "state"),
         [
             sample

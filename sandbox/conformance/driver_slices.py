@@ -9,7 +9,7 @@ from sandbox.conformance.rule import RuleBroken, RuleNotApplicable
 
 
 async def publishes(bed: DriverTestbed) -> str | None:
-    """Check that the driver publishes complete pools: a scheduler gives out nothing else."""
+    """Check that the driver publishes complete pools: a scheduler allocates nothing else."""
     if not bed.has_program:
         raise RuleNotApplicable("it needs an API server that the driver publishes at; give the command, not a socket")
     driver = await bed.driver()

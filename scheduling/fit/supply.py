@@ -4,7 +4,7 @@ What is in use is kept pool by pool, and a number is raised with every change of
 only its own pools, and knows whether an earlier answer still holds.
 
 Nodes of a template differ in their names alone. So the allocator is asked about the template's own node, each time
-with the devices that are in use on the node in question, and only what is given out gets that node's names. A thousand
+with the devices that are in use on the node in question, and only what is allocated gets that node's names. A thousand
 such nodes cost the memory of one.
 """
 

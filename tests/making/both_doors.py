@@ -44,7 +44,7 @@ from tests.waiting import eventually
 
 RESOURCE = "nvidia.com/gpu"
 WITHDRAWN = [("ostler.dev/other-door", "NoSchedule")]
-"""The taint of what the other door has given out."""
+"""The taint of what the other door has allocated."""
 
 
 @contextmanager

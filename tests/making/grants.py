@@ -62,7 +62,7 @@ class Pods:
 
 
 def keeper_of(ledger: Ledger, pending_release: PendingRelease, clocks: Clocks) -> tuple[HoldKeeper, PluginGrants]:
-    """A keeper and what the plugin door gives out with it, of a node whose pods have had nothing so far."""
+    """A keeper and what the plugin door allocates with it, of a node whose pods have had nothing so far."""
     plugin, tenants = KubeletAllocations(), Tenants()
     grants = PluginGrants(ledger, plugin, tenants, clocks=clocks)
     return HoldKeeper(ledger, plugin, pending_release, tenants, grants, clocks=clocks), grants

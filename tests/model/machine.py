@@ -141,7 +141,7 @@ class Doorways(RuleBasedStateMachine):
     def one_is_deleted_by_force_and_others_want_what_it_has(
         self, *, which: int, by_claim: bool, seconds: float, late: float, dies: bool, restarts: bool, then: float
     ) -> None:
-        """All of its kind, so that its device is given out as soon as anybody takes it for free."""
+        """All of its kind, so that its device is allocated as soon as anybody takes it for free."""
         self.world.lags.lingering = seconds
         pod = self._pod(which, running=True)
         if pod is None:

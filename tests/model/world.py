@@ -213,7 +213,7 @@ class World:
         """What ``docs/holds.md`` says of what is not known, among pods of the plugin door.
 
         A pod that was deleted by force, and whose UID no process could read while it was there. And a whole and its
-        part, one of them given out before a rule took it from that door: a process that begins after that, and cannot
+        part, one of them allocated before a rule took it from that door: a process that begins after that, and cannot
         read the kubelet, has never seen that rule; and not knowing must not restrict that door where only the other one
         gives what overlaps.
         """

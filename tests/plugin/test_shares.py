@@ -55,12 +55,12 @@ def left(**taken: int) -> list[str]:
     return [f"GPU-{gpu}::{n}" for gpu in range(4) for n in range(taken.get(f"g{gpu}", 0), 4)]
 
 
-def test_distributed_takes_from_the_device_with_the_fewest_shares_given_out() -> None:
+def test_distributed_takes_from_the_device_with_the_fewest_shares_allocated() -> None:
     assert prefer(DISTRIBUTED, left(g0=2, g1=1, g2=3, g3=1), 1) == ["GPU-1::1"]
     assert prefer(SAME, left(g0=2, g1=1, g2=3), 3) == ["GPU-3::0", "GPU-1::1", "GPU-3::1"]
 
 
-def test_packed_takes_from_the_device_with_the_most_shares_given_out() -> None:
+def test_packed_takes_from_the_device_with_the_most_shares_allocated() -> None:
     assert prefer(PACKED, left(g0=2, g1=1, g2=3), 1) == ["GPU-2::3"]
     assert prefer(PACKED_SAME, left(g0=2, g1=1), 3) == ["GPU-0::2", "GPU-0::3", "GPU-1::1"]
 

@@ -107,7 +107,7 @@ class _Assembly(Value):
         return found
 
     def strays(self) -> list[Device]:
-        """Partitions whose GPU KFD does not name: they are shown but not given out."""
+        """Partitions whose GPU KFD does not name: they are shown but not allocated."""
         minors = {f"renderD{part.node.render_minor}" for parts in self.kfd.values() for part in parts}
         return [
             Device(

@@ -160,7 +160,7 @@ def _owner(path: str, owners: set[str]) -> str | None:
 def _may_be_rdma_adapter(function: PciFunction, below: _Below, memory: RememberedNic | None) -> bool:
     """Whether a function of another class than network's has an RDMA device, or had one that may be in a pod.
 
-    The RDMA device of an accelerator is the accelerator's own way to its peers, and is given out with it.
+    The RDMA device of an accelerator is the accelerator's own way to its peers, and is allocated with it.
     """
     if (base_class(function) or 0) >> 8 == DISPLAY_CLASS or function.address in below.accelerators:
         return False

@@ -188,7 +188,7 @@ class NvidiaPartitionMaker:
         if found[0].slices != slices:
             raise PartitionError(
                 gpu.name,
-                f"{_where(shape)} is divided into {len(found)} compute instances, which ostler does not give out "
+                f"{_where(shape)} is divided into {len(found)} compute instances, which ostler does not allocate "
                 f"together; destroy them (nvidia-smi mig -i {gpu.index} -dci -gi {instance.number})",
             )
         return found[0]

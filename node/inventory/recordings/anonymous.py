@@ -228,7 +228,7 @@ class Disguise:
         return bytes((made[0] ^ flipped, *made[1:3], *octets[3:5], *made[3:]))
 
     def _card(self, octets: bytes) -> bytes:
-        """A MAC address with another card's number; one that no vendor gave out keeps its first octet only."""
+        """A MAC address with another card's number; one that no vendor assigned keeps its first octet only."""
         kept = 1 if octets[0] & _LOCAL else 3
         bits = 8 * (6 - kept)
         own = self._permuted(f"mac {octets[:kept].hex()}", int.from_bytes(octets[kept:], "big"), bits)

@@ -49,7 +49,7 @@ def claims(api: Api, classes: None, pods: Pods, node: Node, run_agent: RunAgent)
     """The default namespace's claims; none is left when the agents end, nor a pod that uses one.
 
     Slices of an agent before are not there either: a scheduler that has lost sight of the API server for a moment would
-    go on giving out their devices.
+    go on allocating their devices.
     """
     made = Claims(api)
     made.delete_slices()

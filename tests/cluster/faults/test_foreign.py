@@ -61,7 +61,7 @@ def test_a_foreign_plugin_is_named_and_the_resource_is_ours_again_when_it_is_gon
         wait_until("the kubelet has the foreign devices", lambda: allocatable_ids(node, GPU) == list(STRANGE))
         wait_named(agent, SOCKETS[theirs])
         wait_allocatable(api, node, GPU, 3)
-        # What the kubelet gives out meanwhile is not ours, and stays what it is afterwards.
+        # What the kubelet allocates meanwhile is not ours, and stays what it is afterwards.
         pods.run(simple("guest", resources={GPU: 1}))
         assert set(devices_of(node, "guest")) < set(STRANGE)
     finally:

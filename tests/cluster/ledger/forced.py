@@ -1,7 +1,7 @@
 """A storm in which pods are deleted by force, evicted, and left to end, while parts of the cluster are killed.
 
 Pods come one after the other, more at a time than there are devices, so that each device that the kubelet or the
-scheduler takes for free is given out again at once. Their program is a first process that no SIGTERM ends, so it
+scheduler takes for free is allocated again at once. Their program is a first process that no SIGTERM ends, so it
 outlives its pod's object by its grace period. Who judges is ``overlaps``.
 """
 

@@ -199,7 +199,7 @@ def came_too_late(pod: Object) -> bool:
 
 
 def two_of_many(stage: Stage) -> tuple[Object, ...]:
-    """Two GPUs at both doors, on a node that has so many that the other door learns late of what one has given out."""
+    """Two GPUs at both doors, on a node that has so many that the other door learns late of what one has allocated."""
     many_gpus(stage.node.folder / "etc-ostler" / "gpus.yaml", MANY)
     two: Object = {"kind": "gpu", "uuid": [gpu_uuid(0), gpu_uuid(1)]}
     return {**BOTH, "devices": two}, {"name": "ostler.dev/rest", "devices": {"kind": "gpu"}}

@@ -72,7 +72,7 @@ def test_no_device_is_given_twice_in_300_pods_while_every_part_is_killed(seed: i
 def test_a_pod_that_waits_for_the_device_of_one_deleted_by_force_gets_it_when_its_containers_have_ended(
     way: str, stage: Stage, storm: Storm
 ) -> None:
-    """All devices are held, so that what the kubelet takes for free is given out again at once."""
+    """All devices are held, so that what the kubelet takes for free is allocated again at once."""
     calm(stage)
     forced = ForcedStorm(stage.cluster.api, stage.node, storm, Random(1), lambda _: None)
     lived = [SLOW]

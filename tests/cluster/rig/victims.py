@@ -1,4 +1,4 @@
-"""Parts of a cluster that are killed while devices are given out or claims served, and started again."""
+"""Parts of a cluster that are killed while devices are allocated or claims served, and started again."""
 
 from __future__ import annotations
 

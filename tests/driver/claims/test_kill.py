@@ -1,4 +1,4 @@
-"""The process ends between any two steps: nothing is lost, nothing is given out twice, the next start converges."""
+"""The process ends between any two steps: nothing is lost, nothing is allocated twice, the next start converges."""
 
 from __future__ import annotations
 

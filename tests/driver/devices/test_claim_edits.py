@@ -202,26 +202,26 @@ def test_no_claim_takes_a_variable_from_another_in_one_container() -> None:
         (
             lacking(gpu(0), "/dev/nvidia1"),
             PLAIN,
-            "gpu-0000-0b-00-0 cannot be given out: no CDI spec can describe it, its device nodes are missing: /dev/nvidia1",  # noqa: E501
+            "gpu-0000-0b-00-0 cannot be prepared: no CDI spec can describe it, its device nodes are missing: /dev/nvidia1",  # noqa: E501
         ),
         (
             gpu(5),
             DELEGATE,
             (
-                "gpu-0000-5b-00-0 cannot be given out: no CDI spec on this node defines nvidia.com/gpu=GPU-5; "
+                "gpu-0000-5b-00-0 cannot be prepared: no CDI spec on this node defines nvidia.com/gpu=GPU-5; "
                 "run 'nvidia-ctk cdi generate'"
             ),
         ),
         (
             nic(3),
             EditOptions(rdma=True),
-            "nic-0000-03-00-0 cannot be given out: its rule gives RDMA, and it has no RDMA device",
+            "nic-0000-03-00-0 cannot be prepared: its rule gives RDMA, and it has no RDMA device",
         ),
         (
             gpu(0),
             EditOptions(imex_channels=(0, 5), imex_required=True),
             (
-                "gpu-0000-0b-00-0 cannot be given out: required IMEX channels are missing: "
+                "gpu-0000-0b-00-0 cannot be prepared: required IMEX channels are missing: "
                 "/dev/nvidia-caps-imex-channels/channel5"
             ),
         ),

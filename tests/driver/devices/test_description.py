@@ -213,7 +213,7 @@ ILL = replace(gpu(0), health=Health(HealthState.UNHEALTHY, "Xid 79"))
         (gpu(0), Cause.UNFIT, {"key": "ostler.dev/unfit", "effect": "NoSchedule"}),
     ],
 )
-def test_a_device_that_may_not_be_given_out_has_a_taint_for_the_cause(made: Device, cause: Cause, taint: Json) -> None:
+def test_a_device_that_may_not_be_allocated_has_a_taint_for_the_cause(made: Device, cause: Cause, taint: Json) -> None:
     assert slice_device(DraDevice(made, RULE, False, "why", cause))["taints"] == [taint]
 
 

@@ -37,7 +37,7 @@ def migs(count: int) -> DoorView:
 
 
 def tainted(view: DoorView, number: int) -> DoorView:
-    """The same, with one device that may not be given out."""
+    """The same, with one device that may not be allocated."""
     ill = replace(view.devices[number], healthy=False, reason="Xid 79", cause=Cause.HEALTH)
     return replace(view, devices=(*view.devices[:number], ill, *view.devices[number + 1 :]))
 

@@ -122,7 +122,7 @@ async def test_a_disk_that_does_not_forget_keeps_nobody_from_the_device_and_is_t
     ((_, reason, text),) = rig.events.events
     assert reason == "WithdrawalNotRemembered"
     assert text == (
-        f"{rig.folder}/dra-door.json cannot be written: No such file or directory; {A} can be given out through "
+        f"{rig.folder}/dra-door.json cannot be written: No such file or directory; {A} can be allocated through "
         "the plugin door anyway, which a restart confirms once more; check the state folder and its disk"
     )
     away.rename(rig.folder)

@@ -1,4 +1,4 @@
-"""A GPU that fell off the bus and is back is given out again within fifteen seconds, an XID beside it or not."""
+"""A GPU that fell off the bus and is back is allocated again within fifteen seconds, an XID beside it or not."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_a_gpu_that_is_back_is_well_within_fifteen_seconds(away: float, xid: boo
     assert rig.state(A.name) is HEALTHY
 
 
-def test_a_gpu_that_answers_once_and_is_lost_again_is_not_given_out() -> None:
+def test_a_gpu_that_answers_once_and_is_lost_again_is_not_allocated() -> None:
     rig = Rig([A])
     for _ in range(5):
         rig.look(A.name, LOST, source="nvml")

@@ -114,7 +114,7 @@ def test_older_kernels_have_the_partition_in_place_of_the_function() -> None:
     assert [part.name for part in devices(facts)[1:]] == ["partition-0000-0c-00-0-1", "partition-0000-0c-00-0-2"]
 
 
-def test_a_partition_whose_gpu_is_unknown_is_shown_and_not_given_out() -> None:
+def test_a_partition_whose_gpu_is_unknown_is_shown_and_not_allocated() -> None:
     facts = SysfsFacts(amd_partitions=(AmdPartition("amdgpu_xcp_7", ("renderD140",)),))
     (stray,) = devices(facts)
     assert (stray.name, stray.health.reason) == (

@@ -126,7 +126,7 @@ def test_gpu_without_uuid_and_memory_of_it_is_listed_unhealthy() -> None:
     )
 
 
-def test_gpu_whose_uuid_is_remembered_is_still_given_out() -> None:
+def test_gpu_whose_uuid_is_remembered_is_still_allocated() -> None:
     device = devices(node(gpu(0, uuid=None)), REMEMBERED)["gpu-0000-1b-00-0"]
     assert device.uuid == uuid(0)
     assert verdict(device) == (

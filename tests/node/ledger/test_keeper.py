@@ -97,7 +97,7 @@ def test_a_device_that_nobody_ever_held_waits_for_a_look_and_the_plugin_door_nee
     assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.ALLOCATED)
 
 
-def test_what_allocate_gives_out_is_not_given_to_a_claim_until_it_is_proved_to_be_free() -> None:
+def test_what_allocate_allocates_is_not_given_to_a_claim_until_it_is_proved_to_be_free() -> None:
     node = Node(gpu(0))
     node.look()
     assert node.state(gpu(0)) is None
@@ -122,7 +122,7 @@ def test_allocate_is_refused_what_a_claim_has_and_nothing_of_the_request_is_take
     assert node.state(gpu(0)) is None
 
 
-def test_a_whole_is_not_given_out_beside_a_part_of_it() -> None:
+def test_a_whole_is_not_allocated_beside_a_part_of_it() -> None:
     node = Node(gpu(0), mig(1, 0), mig(2, 0))
     node.look()
     node.allocate(mig(1, 0))
@@ -131,7 +131,7 @@ def test_a_whole_is_not_given_out_beside_a_part_of_it() -> None:
     node.allocate(mig(2, 0))
 
 
-def test_a_whole_and_a_part_of_it_are_not_given_out_at_once() -> None:
+def test_a_whole_and_a_part_of_it_are_not_allocated_at_once() -> None:
     node = Node(gpu(0), gpu(1), mig(1, 0), mig(2, 0))
     node.look()
     for both in ((gpu(0), mig(1, 0)), (mig(1, 0), gpu(0))):
@@ -234,7 +234,7 @@ def test_what_a_claim_waits_for_at_the_start_is_looked_at_as_soon_as_it_is_known
     assert node.state(gpu(0)) == (Door.DRA, HoldState.RESERVED)
 
 
-def test_a_part_is_not_given_out_while_it_is_not_known_whether_a_pod_has_the_whole() -> None:
+def test_a_part_is_not_allocated_while_it_is_not_known_whether_a_pod_has_the_whole() -> None:
     node = Node(gpu(0), mig(0, 0), gpu(1))
     node.now += 100.0
     for device in (gpu(0), mig(0, 0)):
@@ -332,7 +332,7 @@ def test_what_may_be_answered_by_the_instance_before_is_not_known() -> None:
     assert node.keeper.known
 
 
-def test_what_no_instance_can_give_out_is_known_however_long_another_one_answers() -> None:
+def test_what_no_instance_can_allocate_is_known_however_long_another_one_answers() -> None:
     node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
     node.keeper.begin(node.now + 100.0)
     assert not node.keeper.known

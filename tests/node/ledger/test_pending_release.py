@@ -29,7 +29,7 @@ def _look(draining: PendingRelease, now: float, *left: Process) -> None:
         draining.looked(order, left, now)
 
 
-def test_a_free_device_is_looked_at_before_it_is_given_out() -> None:
+def test_a_free_device_is_looked_at_before_it_is_allocated() -> None:
     draining = PendingRelease()
     draining.update((ONE, PART), (), 5.0, 1000.0)
     hold = draining.wanted()[PART.name]

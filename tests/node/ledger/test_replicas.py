@@ -70,7 +70,7 @@ class Node:
         return item.healthy, item.cause
 
     def given(self) -> list[str]:
-        """The replicas (of GPU 1) that may be given out."""
+        """The replicas (of GPU 1) that may be allocated."""
         return [item.share for item in self.shown().values() if item.healthy and item.device.name == ONE.name]
 
     def allocate(self, *ids: str) -> None:

@@ -129,7 +129,7 @@ def test_shares_taken_at_once_are_taken_where_their_sum_fits(
         ledger.take("watcher", [replace(whole("watcher"), admin=True)])
     for hold in before:
         ledger.restore(hold.owner, [hold])
-    # What is given out again counts once.
+    # What is allocated again counts once.
     shares = {hold.owner: hold for hold in (*before, *wanted)}.values()
     sums = {name: sum(dict(hold.amounts)[name] for hold in shares) for name in (COMPUTE, MEMORY)}
     if sums[COMPUTE] <= 4 and sums[MEMORY] <= 8:
@@ -185,7 +185,7 @@ def test_a_replica_that_is_pending_release_is_given_to_nobody_else_and_counts() 
         ledger.take_each([replica(4)])
 
 
-def test_a_replica_that_the_plugin_door_gives_out_again_counts_once() -> None:
+def test_a_replica_that_the_plugin_door_allocates_again_counts_once() -> None:
     waiting = replace(replica(0), state=HoldState.PENDING_RELEASE)
     ledger = Ledger()
     ledger.restore(waiting.owner, [waiting])

@@ -40,8 +40,8 @@ async def test_a_daemon_runs_from_the_first_need_to_the_last_share(node: MpsNode
     assert node.events == []
 
 
-async def test_a_daemon_is_not_stopped_while_a_share_is_given_out(node: MpsNode) -> None:
-    """Who has a share is noted after it was given out: the last release may be nearly ``linger`` seconds ago then."""
+async def test_a_daemon_is_not_stopped_while_a_share_is_allocated(node: MpsNode) -> None:
+    """Who has a share is noted after it was allocated: the last release may be nearly ``linger`` seconds ago then."""
     async with node.agent(RESOURCE) as supervisor:
         await supervisor.ready(NAME)
         supervisor.hold(HELD)

@@ -146,7 +146,7 @@ def test_a_gpu_instance_of_others_without_a_compute_instance_gets_one_and_stays(
     assert len(calls.all_instances(calls.gpu(made.gpu().uuid or "", "0"))) == 1
 
 
-def test_an_instance_of_others_that_is_used_is_not_given_out(start: Start, mig_hardware: InjectedNvml) -> None:
+def test_an_instance_of_others_that_is_used_is_not_allocated(start: Start, mig_hardware: InjectedNvml) -> None:
     made = start()
     foreign(made, "2g.20gb", 2)
     mig_hardware.processes(0, (4711, 1), mig=0)
@@ -158,7 +158,7 @@ def test_an_instance_of_others_that_is_used_is_not_given_out(start: Start, mig_h
     assert made.maker.made() == ()
 
 
-def test_an_instance_that_is_divided_is_not_given_out(start: Start) -> None:
+def test_an_instance_that_is_divided_is_not_allocated(start: Start) -> None:
     made = start()
     calls = foreign(made, "2g.20gb", 2, compute=False)
     instance = calls.all_instances(calls.gpu(made.gpu().uuid or "", "0"))[0]

@@ -19,7 +19,7 @@ OTHER = gpu(2)
 ALL = (ONE, PART, SIBLING, OTHER)
 
 Shown = tuple[bool, Cause | None] | None
-"""Whether it is given out, and why not; None where the door does not show it."""
+"""Whether it is allocated, and why not; None where the door does not show it."""
 GIVEN: Shown = (True, None)
 
 
@@ -28,7 +28,7 @@ def rule(door: Doors, *kinds: DeviceKind, name: str = GPU) -> Rule:
 
 
 def pod(device: Device, state: HoldState = HoldState.LISTED, resource: str = GPU) -> Hold:
-    """What a pod has through the plugin door; DRAINING: what that door may still give out again."""
+    """What a pod has through the plugin door; DRAINING: what that door may still allocate again."""
     owner = plugin_owner(device.name)
     return Hold(
         device.name, Door.PLUGIN, "team/pod", 1.0, owner, within=wholes_of(device), state=state, resource=resource

@@ -51,7 +51,7 @@ def test_each_reason_has_its_cause(rules: tuple[Rule, ...], devices: tuple[Devic
     assert (item.cause, bool(item.reason)) == (cause, True)
 
 
-def test_a_device_that_can_be_given_out_has_none() -> None:
+def test_a_device_that_can_be_allocated_has_none() -> None:
     assert causes((GPUS,), gpu(1)) == {None}
 
 

@@ -113,10 +113,10 @@ def test_a_claim_that_has_its_device_keeps_it_while_nothing_is_known() -> None:
     assert both(ONE, rule(Doors.BOTH), context(claim(ONE), known=False)) == ((False, Cause.OTHER_DOOR), GIVEN)
 
 
-def test_what_an_instance_before_may_still_give_out_is_withheld_from_claims() -> None:
+def test_what_an_instance_before_may_still_allocate_is_withheld_from_claims() -> None:
     answering = context(known=True, settled=False)
     assert both(ONE, rule(Doors.BOTH), answering) == (GIVEN, (False, Cause.HOLDS_UNKNOWN))
-    # No instance gives out what only claims can have and the kubelet does not count.
+    # No instance allocates what only claims can have and the kubelet does not count.
     assert both(ONE, rule(Doors.DRA), answering) == (None, GIVEN)
 
 
@@ -166,7 +166,7 @@ def test_what_a_pod_has_under_several_names_is_shown_under_ours() -> None:
     [
         (context(), GIVEN, None),
         (context(at_scheduler=[ONE]), (False, Cause.MOVING), (False, Cause.MOVING)),
-        # What it gave out already it goes on to give: it was free of claims then, or both doors had it.
+        # What it allocated already it goes on to give: it was free of claims then, or both doors had it.
         (context(at_scheduler=[ONE], offered=[ONE]), GIVEN, (False, Cause.MOVING)),
         (context(pod(ONE), at_scheduler=[ONE]), GIVEN, (False, Cause.OTHER_DOOR)),
         # Looked at after it came from claims, so that no pod has it yet.

@@ -51,7 +51,7 @@ def test_degraded_device_is_offered_with_its_note() -> None:
 
 
 @pytest.mark.parametrize("state", [HealthState.UNHEALTHY, HealthState.UNKNOWN])
-def test_device_that_may_not_be_given_out_is_shown_unhealthy_with_the_reason(state: HealthState) -> None:
+def test_device_that_may_not_be_allocated_is_shown_unhealthy_with_the_reason(state: HealthState) -> None:
     devices = snapshot(gpu(1, health=ill("the GPU is lost", state)), gpu(2, health=ill("", state)))
     found = offer(devices, STRATEGY_NONE, NOTHING_HELD, Door.PLUGIN).resources[0].devices
     assert [(each.healthy, each.reason) for each in found] == [(False, "the GPU is lost"), (False, state.value)]

@@ -1,4 +1,4 @@
-"""Replicas of a shared device: what the plugin door shows of each, and which of them may be given out."""
+"""Replicas of a shared device: what the plugin door shows of each, and which of them may be allocated."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_sick_device_takes_all_of_its_replicas_with_it_whoever_has_them() -> N
         ] * 4
 
 
-def test_only_as_many_replicas_as_fit_beside_claims_may_be_given_out_and_those_of_pods_stay_healthy() -> None:
+def test_only_as_many_replicas_as_fit_beside_claims_may_be_allocated_and_those_of_pods_stay_healthy() -> None:
     assert causes(context(share(25))) == [None, None, None, Cause.OTHER_DOOR]
     assert causes(context(share(26))) == [None, None, Cause.OTHER_DOOR, Cause.OTHER_DOOR]
     assert causes(context(share(50), replica(3))) == [None, Cause.OTHER_DOOR, Cause.OTHER_DOOR, None]
@@ -110,7 +110,7 @@ def test_a_replica_whose_pod_has_ended_is_shown_while_allocate_waits_and_counts(
     ]
 
 
-def test_a_replica_that_a_pod_has_under_another_id_is_not_given_out_as_its_own() -> None:
+def test_a_replica_that_a_pod_has_under_another_id_is_not_allocated_as_its_own() -> None:
     (first, *others) = shown(context(replica(0, id_="gpu-1::0")))
     assert (first.healthy, first.cause) == (False, Cause.OVERLAP)
     assert all(item.healthy for item in others)

@@ -128,7 +128,7 @@ class SickNode(SandboxNode):
     # What is shown, where:
 
     def unhealthy(self, resource: str = GPU) -> list[str]:
-        """Ids that the kubelet may not give out."""
+        """Ids that the kubelet may not allocate."""
         return sorted(device.id for device in self.kubelet.devices(resource) if not device.healthy)
 
     def devices_in_slices(self) -> dict[str, dict[str, Any]]:

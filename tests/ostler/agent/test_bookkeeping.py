@@ -226,7 +226,7 @@ def test_a_part_that_fails_ends_the_books_with_its_reason(part: str) -> None:
 
 
 async def allocate(desk: Desk, *devices: Device) -> float:
-    """Seconds after which the plugin door has given the devices out."""
+    """Seconds after which the plugin door has allocated the devices."""
     began, doubt = now(), desk.books.doubted(GPU, offered(*devices))
     if doubt is not None:
         await doubt
@@ -234,7 +234,7 @@ async def allocate(desk: Desk, *devices: Device) -> float:
     return now() - began
 
 
-def test_a_part_is_given_out_before_the_first_reading_when_the_checkpoint_does_not_name_the_whole() -> None:
+def test_a_part_is_allocated_before_the_first_reading_when_the_checkpoint_does_not_name_the_whole() -> None:
     async def story(desk: Desk) -> None:
         desk.kubelet.written = (Holding(GPU, "GPU-1", "main", uid="uid-other"),)
         assert await allocate(desk, part(0)) < 0.01
@@ -365,7 +365,7 @@ def test_shares_are_chosen_at_once_when_the_kubelet_does_not_answer_or_nobody_as
         beside(lambda: Desk(gpu(0)), Desk.rest, story)
 
 
-def test_what_the_instance_before_gave_out_after_the_first_reading_is_found_in_the_checkpoint() -> None:
+def test_what_the_instance_before_allocated_after_the_first_reading_is_found_in_the_checkpoint() -> None:
     async def story(desk: Desk) -> None:
         await asyncio.sleep(1.0)
         assert desk.books.unknown_because() == ""

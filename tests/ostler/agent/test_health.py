@@ -130,7 +130,7 @@ async def _cleared(box: SickNode) -> bool:
 
 
 @pytest.mark.parametrize("name", DEGRADED)
-async def test_what_is_only_worth_a_look_is_told_and_the_device_given_out(box: SickNode, name: str) -> None:
+async def test_what_is_only_worth_a_look_is_told_and_the_device_allocated(box: SickNode, name: str) -> None:
     trouble, device = DEGRADED[name], box.name(SICK)
     trouble.begin(box.nvml)
     box.look(SICK)

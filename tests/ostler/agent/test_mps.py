@@ -87,7 +87,7 @@ def test_other_rules_need_no_daemon(sharing: Sharing | None) -> None:
     assert mps_resources(found(gpu(0)), (rule(sharing),)) == ()
 
 
-def test_a_device_that_cannot_be_shared_in_this_way_is_not_given_out() -> None:
+def test_a_device_that_cannot_be_shared_in_this_way_is_not_allocated() -> None:
     sharing = replace(MPS, memory_limit=21 * GIB)
     text = "4 replicas with a memoryLimit of 21504 MiB exceed the GPU's 81920 MiB; lower memoryLimit or replicas"
     assert reasons(shown(found(gpu(0, capacity=MEMORY)), rule(sharing))) == {text}

@@ -106,7 +106,7 @@ def test_an_allocate_that_waits_in_vain_is_refused_and_says_for_whom_and_what_to
         assert str(refused.value) == (
             "device gpu-0 is pending release: "
             "containers of pod team/a (UID a) still run, though their pod was deleted; "
-            "it is given out again when they have ended; if they do not end, end them on the node, or run "
+            "it is allocated again when they have ended; if they do not end, end them on the node, or run "
             "'ostler holds release gpu-0' if you know that it is free"
         )
         assert asyncio.get_running_loop().time() - began == pytest.approx(WAIT, abs=0.2)
@@ -178,7 +178,7 @@ def test_many_that_wait_for_one_pod_all_end_in_time() -> None:
     play(story, gpu(0))
 
 
-def test_a_device_given_out_a_moment_ago_is_attributed_before_the_next_allocate_is_answered() -> None:
+def test_a_device_allocated_a_moment_ago_is_attributed_before_the_next_allocate_is_answered() -> None:
     """The kubelet's file names its pod until then."""
 
     async def story(desk: Desk) -> None:
@@ -198,7 +198,7 @@ def test_a_device_given_out_a_moment_ago_is_attributed_before_the_next_allocate_
     play(story, gpu(0), gpu(1))
 
 
-def test_a_change_of_the_kubelets_file_attributes_what_was_given_out_so_that_nobody_waits_for_that() -> None:
+def test_a_change_of_the_kubelets_file_attributes_what_was_allocated_so_that_nobody_waits_for_that() -> None:
     async def story(desk: Desk) -> None:
         await asyncio.sleep(2)
         await allocate(desk, 0)
@@ -306,7 +306,7 @@ def test_an_allocate_whose_device_a_person_releases_during_the_last_look_is_answ
 
 
 def test_an_agent_that_ends_lets_no_allocate_wait_any_more() -> None:
-    """Its successor decides from then on, and counts on it that nothing is given out later."""
+    """Its successor decides from then on, and counts on it that nothing is allocated later."""
 
     async def story(desk: Desk) -> None:
         keeping = asyncio.create_task(desk.books.run())

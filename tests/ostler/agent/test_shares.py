@@ -80,7 +80,7 @@ async def test_pods_fill_all_replicas_of_a_killed_agent_and_none_is_given_twice(
         assert "a device has two holders" not in box.log.read_text()
 
 
-async def test_replicas_that_a_rule_with_more_of_them_gave_out_are_kept_by_their_pods() -> None:
+async def test_replicas_that_a_rule_with_more_of_them_allocated_are_kept_by_their_pods() -> None:
     async with node(replicas=6) as box:
         await box.registered()
         pods = await given(box, 12)

@@ -154,7 +154,7 @@ def claims(draw: st.DrawFn, name: str) -> DeviceClaim:
 
 @st.composite
 def cases(draw: st.DrawFn) -> PoolCase:
-    """Documents with some devices in use, as the search would have given them out."""
+    """Documents with some devices in use, as the search would have allocated them."""
     published = tuple(draw(pools(each)) for each in range(draw(st.integers(1, 3))))
     wanted = tuple(draw(claims(f"claim-{each}")) for each in range(draw(st.sampled_from([1, 1, 1, 2]))))
     case = PoolCase(published, CLASSES, wanted)
