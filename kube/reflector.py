@@ -355,9 +355,9 @@ class Reflector:
             self._logged = text
             log.warning("a watch failed", extra={"error": text}, exc_info=fault if _is_ours(fault) else None)
         if fault is not None:
-            self._tell(fault)
+            self._notify(fault)
 
-    def _tell(self, fault: Exception) -> None:
+    def _notify(self, fault: Exception) -> None:
         try:
             self._on_failure(fault)
         except Exception:

@@ -160,14 +160,14 @@ class RecordBook:
             self._keep(record)
         for uid in before - self._pods.keys():
             self._forget(uid)
-        self._tell_changed()
+        self._notify_waiting()
 
     def applied(self, record: PodRecord) -> None:
         """Take a new or changed pod that asks for devices."""
         if self._pods.get(record.uid) != record:
             self._drop(record.uid)
             self._keep(record)
-            self._tell_changed()
+            self._notify_waiting()
 
     def deleted(self, uid: str) -> None:
         """Forget a pod that is gone or over."""
@@ -296,7 +296,7 @@ class RecordBook:
         self._settled = {key for key in self._settled if key[0] != uid}
         self._advised = {key: count for key, count in self._advised.items() if key[0] != uid}
 
-    def _tell_changed(self) -> None:
+    def _notify_waiting(self) -> None:
         self._asking.clear()
         self._changed.set()
         self._changed = asyncio.Event()

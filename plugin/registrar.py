@@ -143,7 +143,7 @@ class Registrar:
             return await self._settle(now)
         self._see_stream_end(now)
         if self._seen.kubelet is None or not is_answered(self._folders.socket):
-            self._say(PluginRegistrationState.WAITING, f"no kubelet answers at {self._folders.socket}")
+            self._set_state(PluginRegistrationState.WAITING, f"no kubelet answers at {self._folders.socket}")
             if self._seen.kubelet is None:
                 return SELDOM
             # The kubelet is about to listen on a new socket; one that stays silent belongs to a dead kubelet.
@@ -178,7 +178,7 @@ class Registrar:
             self._seen.stream_ended = now
             self._possession.ended(GRACE[self._serving.path])
             log.info("the kubelet's device stream ended", extra={"resource": self.resource})
-            self._say(PluginRegistrationState.OFFERED, "the kubelet ended the device stream")
+            self._set_state(PluginRegistrationState.OFFERED, "the kubelet ended the device stream")
 
     async def _settle(self, now: float) -> float:
         seen = self._seen
@@ -196,7 +196,7 @@ class Registrar:
         if self._possession.found:
             # If the devices are the same, the kubelet may keep receiving our list.
             return self._begin_contest(self._possession.found, hold=not self._possession.agrees)
-        self._say(PluginRegistrationState.REGISTERED)
+        self._set_state(PluginRegistrationState.REGISTERED)
         return until_tick(SELDOM, now)
 
     async def _serve(self, now: float) -> float:
@@ -210,7 +210,7 @@ class Registrar:
                 log.warning("cannot serve the socket", extra={"resource": self.resource, "reason": str(error)})
                 self._events.emit(EventType.WARNING, "SocketFailed", f"{self.resource}: {error}")
             self._observer.failed(self.resource, self._serving.path.value)
-            self._say(PluginRegistrationState.FAILED, str(error))
+            self._set_state(PluginRegistrationState.FAILED, str(error))
             return self._serve_backoff.delay()
         self._seen.served_at = now
         self._seen.refusal = ""
@@ -218,7 +218,7 @@ class Registrar:
         self._seen.accepted = False
         self._seen.streaming = False
         self._possession.forget()
-        self._say(PluginRegistrationState.OFFERED)
+        self._set_state(PluginRegistrationState.OFFERED)
         if old is not None:
             had_stream = self._listing.streams > 0
             await old.stop()
@@ -260,7 +260,7 @@ class Registrar:
             patience = self._folders.patience
         left = waiting_since + patience - now
         if left > 0:
-            self._say(PluginRegistrationState.OFFERED, "waiting for the kubelet to ask")
+            self._set_state(PluginRegistrationState.OFFERED, "waiting for the kubelet to ask")
             return left
         self._observer.failed(self.resource, self._serving.path.value)
         asked = seen.asked_at >= max(seen.served_at, seen.kubelet_since)
@@ -273,7 +273,7 @@ class Registrar:
     def _give_up_registry(self, asked: bool) -> float:
         reason = "asked but opened no device stream" if asked else f"did not ask within {self._folders.patience:g} s"
         if RegistrationPath.REGISTER not in self._folders.paths:
-            self._say(PluginRegistrationState.FAILED, f"the kubelet {reason} ({self._folders.registry})")
+            self._set_state(PluginRegistrationState.FAILED, f"the kubelet {reason} ({self._folders.registry})")
             self._serving.reopen()
             return self._refused_backoff.delay()
         log.warning(
@@ -285,7 +285,7 @@ class Registrar:
         return 0.0
 
     async def _serve_again(self, now: float, since: float, reason: str) -> float:
-        self._say(PluginRegistrationState.FAILED, reason)
+        self._set_state(PluginRegistrationState.FAILED, reason)
         if self._seen.not_before <= since:
             self._seen.not_before = since + self._refused_backoff.delay()
         if now < self._seen.not_before:
@@ -313,13 +313,15 @@ class Registrar:
             self._observer.failed(self.resource, self._serving.path.value)
             if self.status.detail != error.reason:
                 log.warning("Register failed", extra={"resource": self.resource, "reason": error.reason})
-            self._say(PluginRegistrationState.FAILED, error.reason)
+            self._set_state(PluginRegistrationState.FAILED, error.reason)
             delay = self._register_backoff.delay()
             seen.not_before = self._clock() + delay
             return delay
         seen.accepted, seen.registered_with, seen.registered_at = True, kubelet, self._clock()
         if not self._listing.streams:
-            self._say(PluginRegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream")
+            self._set_state(
+                PluginRegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream"
+            )
         return STREAM_PATIENCE
 
     def _begin(self) -> None:
@@ -355,13 +357,13 @@ class Registrar:
         if foreign:
             return self._begin_contest(foreign, hold=True)
         delay = self._contest.begin_unfound(loss)
-        self._say(PluginRegistrationState.CONTESTED, self._contest.message)
+        self._set_state(PluginRegistrationState.CONTESTED, self._contest.message)
         return delay
 
     def _begin_contest(self, foreign: tuple[Path, ...], *, hold: bool) -> float:
         self._possession.forget()
         self._contest.begin(foreign, hold=hold)
-        self._say(PluginRegistrationState.CONTESTED, self._contest.message)
+        self._set_state(PluginRegistrationState.CONTESTED, self._contest.message)
         return self._pace.alive
 
     async def _take_back(self) -> None:
@@ -375,6 +377,6 @@ class Registrar:
         if ended:
             seen.not_before = self._clock() + 0.1
 
-    def _say(self, state: PluginRegistrationState, detail: str = "") -> None:
+    def _set_state(self, state: PluginRegistrationState, detail: str = "") -> None:
         (socket,) = self._serving.own or (None,)
         self.status = PluginRegistrationStatus(state, self._serving.path, socket, detail)

@@ -246,7 +246,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             first += len(ids)
             self._remember(ids)
             # Logged after the answer is on its way: a log line takes half as long as the answer itself.
-            asyncio.get_running_loop().call_soon(self._tell_given, ids)
+            asyncio.get_running_loop().call_soon(self._report_allocated, ids)
         return response
 
     def _remember(self, ids: Sequence[str]) -> None:
@@ -258,9 +258,9 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             {id_: nics[id_] for id_ in ids if id_ in nics} if nics else {},
         )
 
-    def _tell_given(self, ids: Sequence[str]) -> None:
+    def _report_allocated(self, ids: Sequence[str]) -> None:
         self._observer.granted(self._listing.resource, len(ids))
-        log.info("devices given", extra={"resource": self._listing.resource, "devices": ids})
+        log.info("devices allocated", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, asked: Sequence[Sequence[str]]) -> list[OfferedDevice]:
         """The devices of all containers, in the order of the request; no device occurs twice."""

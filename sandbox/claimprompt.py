@@ -19,7 +19,7 @@ from sandbox.cluster.views import claim_view, outcome_view, slice_lines, slice_v
 from sandbox.kubelet.dra.manager import UnprepareError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.node import SandboxNode
-from sandbox.steps import brief, indented, tell
+from sandbox.steps import brief, echo, indented
 
 HELP = """\
   slices [DEVICE]          what is published for claims, of one device all that there is
@@ -48,7 +48,7 @@ class ClaimCommands:
         self.pods: dict[str, PodOutcome] = {}
         """Pods that were run here, by name."""
         self.commands: Mapping[str, Callable[[Sequence[str]], Awaitable[None]]] = {
-            name: self._told(command)
+            name: self._with_cluster(command)
             for name, command in (
                 ("slices", self._slices),
                 ("claim", self._claim),
@@ -72,7 +72,7 @@ class ClaimCommands:
             raise KeyError(pod)
         name, namespace = self._place(pod)
         await self._node.waits.seen()
-        await self._told(self._end)((pod,))
+        await self._with_cluster(self._end)((pod,))
         await self._node.waits.freed(name, namespace)
 
     async def evict(self) -> None:
@@ -82,25 +82,25 @@ class ClaimCommands:
         evicted = await self._node.cluster.evict()
         for (_, pod), reason in evicted.items():
             self.pods.pop(pod, None)
-            tell(f"pod {pod} is evicted: {reason}")
+            echo(f"pod {pod} is evicted: {reason}")
         for namespace, name in evicted:
             await self._node.waits.freed(name, namespace)
 
-    def _told(
+    def _with_cluster(
         self, command: Callable[[SandboxCluster, Sequence[str]], Awaitable[None]]
     ) -> Callable[[Sequence[str]], Awaitable[None]]:
-        """The command with a cluster, and with what goes wrong told."""
+        """Run the command with a cluster, and print its errors."""
 
         async def run(words: Sequence[str]) -> None:
             if self._node.cluster is None:
-                tell(NO_CLUSTER)
+                echo(NO_CLUSTER)
                 return
             try:
                 await command(self._node.cluster, words)
             except OSError as error:
-                tell(f"{error.filename}: {error.strerror}")
+                echo(f"{error.filename}: {error.strerror}")
             except (ApiFailed, UnprepareError, ManifestError, UnknownKind, DocumentRefused) as error:
-                tell(error)
+                echo(error)
 
         return run
 
@@ -113,7 +113,7 @@ class ClaimCommands:
             sys.stdout.write("".join(f"   {line}\n" for line in slice_lines(views)) or "   none\n")
 
     async def _claims(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
-        _tell([claim_view(each) for each in await cluster.claims()])
+        _list([claim_view(each) for each in await cluster.claims()])
 
     async def _claim(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         count = int(words[0]) if words else 1
@@ -126,12 +126,12 @@ class ClaimCommands:
     async def _move(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         network = self._node.network
         if network is None or self._node.configuration is None:
-            tell(self._node.unconnected or NO_NETWORK)
+            echo(self._node.unconnected or NO_NETWORK)
             return
         devices = (each for one in await cluster.slices() for each in one["spec"].get("devices") or ())
         nic = next((each for each in devices if has_interface(each) and not each.get("taints")), None)
         if nic is None:
-            tell("no NIC with an interface is offered and free on this node")
+            echo("no NIC with an interface is offered and free on this node")
         else:
             sys.stdout.write("\n".join(brief(await moved(self._node, cluster, network, nic))) + "\n")
 
@@ -145,12 +145,12 @@ class ClaimCommands:
                 outcomes = await cluster.apply([document])
             except RequestRefused as error:
                 # The others of the file may be fine.
-                tell(error)
+                echo(error)
                 continue
             for outcome in outcomes:
                 self._ran(outcome)
             if not outcomes:
-                tell(f"{document['kind']} {document['metadata'].get('name', '')} created")
+                echo(f"{document['kind']} {document['metadata'].get('name', '')} created")
         # A DeviceTaintRule may be among them.
         await self.evict()
 
@@ -158,15 +158,15 @@ class ClaimCommands:
         self._ran(await cluster.retry(*self._place(words[0])))
 
     async def _explain(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
-        tell(*(await self._node.explained(*self._place(words[0]))).splitlines())
+        echo(*(await self._node.explained(*self._place(words[0]))).splitlines())
 
     async def _fit(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         if not 1 <= len(words) <= 2:
             raise ValueError(words)
-        tell(*(await self._node.fitted(words[0], words[1] if len(words) == 2 else "1")).splitlines())
+        echo(*(await self._node.fitted(words[0], words[1] if len(words) == 2 else "1")).splitlines())
 
     async def _pools(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
-        tell(*(await self._node.pools(words or ("view",))).splitlines())
+        echo(*(await self._node.pools(words or ("view",))).splitlines())
 
     async def _end(self, cluster: SandboxCluster, words: Sequence[str]) -> None:
         await cluster.end(*self._place(words[0]))
@@ -177,5 +177,5 @@ class ClaimCommands:
         sys.stdout.write(indented(outcome_view(outcome)))
 
 
-def _tell(seen: Sequence[object]) -> None:
+def _list(seen: Sequence[object]) -> None:
     sys.stdout.write(indented(seen) if seen else "   none\n")

@@ -157,13 +157,13 @@ class NriRuntime:
 
     async def _relay(self, plugin: _Plugin, event: Event, pod: PodSandbox) -> None:
         try:
-            await self._tell(plugin, event, pod)
+            await self._notify(plugin, event, pod)
         except RpcFailed as error:
             raise SandboxFailed(str(error)) from None
         except (TimeoutError, ConnectionEnded):
             self._drop(plugin)
 
-    async def _tell(self, plugin: _Plugin, event: Event, pod: PodSandbox) -> None:
+    async def _notify(self, plugin: _Plugin, event: Event, pod: PodSandbox) -> None:
         if self._dialect is Dialect.METHODS:
             try:
                 await self._call(plugin, METHODS[event], PodSandboxRequest(pod=pod))

@@ -31,7 +31,7 @@ class TourStep:
     seen: object
 
 
-def tell(*lines: object) -> None:
+def echo(*lines: object) -> None:
     """Write lines to the terminal, indented."""
     sys.stdout.write("".join(f"   {line}".rstrip() + "\n" for line in lines))
 
@@ -58,8 +58,8 @@ def _plain(seen: object) -> object:
 
 def brief(step: TourStep) -> list[str]:
     """The step's lines, its title first."""
-    told = _TOLD.get(step.key, _anything)(step.seen)
-    lines = [line for each in told for line in _wrapped(each, "   ")]
+    found = _LINES.get(step.key, _anything)(step.seen)
+    lines = [line for each in found for line in _wrapped(each, "   ")]
     if len(lines) > MOST:
         lines = [*lines[: MOST - 1], f"   ... ({len(lines) - MOST + 1} more)"]
     return [*_wrapped(step.title, "== "), *lines]
@@ -164,8 +164,8 @@ def _pod(pod: Facts) -> str:
 
 def _slice(found: Facts) -> str:
     kinds = Counter(str(device["name"]).partition("-")[0] for device in found["devices"])
-    told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return f"pool {found['pool']}, generation {found['generation']}: {told}"
+    counts = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"pool {found['pool']}, generation {found['generation']}: {counts}"
 
 
 def _claim(pod: Facts) -> str:
@@ -190,11 +190,11 @@ def _wrapped(text: str, indent: str) -> list[str]:
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=" " * 5, break_on_hyphens=False) or [""]
 
 
-def _each(told: Callable[[Facts], str]) -> Callable[[Iterable[Facts]], list[str]]:
-    return lambda seen: [told(one) for one in seen]
+def _each(line_of: Callable[[Facts], str]) -> Callable[[Iterable[Facts]], list[str]]:
+    return lambda seen: [line_of(one) for one in seen]
 
 
-_TOLD: Mapping[str, Callable[[Any], list[str]]] = {
+_LINES: Mapping[str, Callable[[Any], list[str]]] = {
     "devices": _devices,
     "topology": _topology,
     "resources": _each(_resource),

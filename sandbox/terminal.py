@@ -20,7 +20,7 @@ from sandbox.cluster.views import slice_lines
 from sandbox.hardware import HardwarePart, NoSuchPart, NotPossible, RecordedHardware
 from sandbox.node import SandboxNode
 from sandbox.process import AgentCommandFailed, AgentFailed
-from sandbox.steps import TourStep, brief, indented, offered, tell
+from sandbox.steps import TourStep, brief, echo, indented, offered
 from sandbox.tour import capacity, described
 
 HELP = f"""\
@@ -56,15 +56,15 @@ def show(step: TourStep, *, verbose: bool = False) -> None:
     sys.stdout.write(f"\n== {step.title}\n")
     match step.key, step.seen:
         case "devices", list(devices):
-            tell(*map(device_line, devices))
+            echo(*map(device_line, devices))
             if not devices:
-                tell("none")
+                echo("none")
         case "topology" | "holds" | "shares" | "health", list(lines):
-            tell(*lines)
+            echo(*lines)
         case "resources", list(resources):
-            tell(*map(resource_line, resources))
+            echo(*map(resource_line, resources))
         case "slices", list(slices):
-            tell(*slice_lines(slices))
+            echo(*slice_lines(slices))
         case _, seen:
             sys.stdout.write(indented(seen))
     sys.stdout.flush()
@@ -148,53 +148,53 @@ class Prompt:
         try:
             words = shlex.split(line)
         except ValueError as error:
-            tell(error)
+            echo(error)
             return
         if not words:
             return
         command = self._commands.get(words[0])
         if command is None:
-            tell(f"no command {words[0]!r}; 'help' lists them")
+            echo(f"no command {words[0]!r}; 'help' lists them")
             return
         try:
             await command(words[1:])
         except (IndexError, ValueError):
             usage = next(line for line in HELP.splitlines() if line.split()[0] == words[0])
-            tell(f"usage: {usage.strip()}")
+            echo(f"usage: {usage.strip()}")
         except (NoSuchPart, NotPossible, AgentCommandFailed, AgentFailed, TimeoutError) as error:
-            tell(error)
+            echo(error)
         except grpc.aio.AioRpcError as error:
-            tell(f"the agent does not answer: {error.details()}; 'kill-agent' starts it again")
+            echo(f"the agent does not answer: {error.details()}; 'kill-agent' starts it again")
 
     async def _devices(self, words: Sequence[str]) -> None:
-        tell(*map(device_line, await self._node.devices()))
+        echo(*map(device_line, await self._node.devices()))
 
     async def _topology(self, words: Sequence[str]) -> None:
         form = words[0] if words else "matrix"
         if form not in ("matrix", "tree"):
             raise ValueError(form)
-        tell(*(await self._node.agent.command("topology", "-o", form)).splitlines())
+        echo(*(await self._node.agent.command("topology", "-o", form)).splitlines())
 
     async def _network(self, words: Sequence[str]) -> None:
         if self._node.network is None:
-            tell(self._node.unconnected or NO_NETWORK)
+            echo(self._node.unconnected or NO_NETWORK)
             return
         sys.stdout.write(indented(self._node.network.view()))
 
     async def _status(self, words: Sequence[str]) -> None:
         status = await self._node.agent.status()
         ready = "; ".join(("ready" if status.ready else "not ready", *status.reasons))
-        tell(f"{status.role}, {ready}")
+        echo(f"{status.role}, {ready}")
         for item in status.resources:
             line = f"   {item.name}: {item.healthy}/{item.devices} {item.registration} by {item.path} {item.detail}"
             sys.stdout.write(line.rstrip() + "\n")
         for pool in await self._pools():
             devices = [device for device in pool.devices if device.state == "published"]
             free = sum(not device.taints for device in devices)
-            tell(f"for claims, pool {pool.name}: {free}/{len(devices)} without a taint")
+            echo(f"for claims, pool {pool.name}: {free}/{len(devices)} without a taint")
 
     async def _ask(self, command: str, words: Sequence[str]) -> None:
-        tell(*(await self._node.agent.command(command, *words)).splitlines())
+        echo(*(await self._node.agent.command(command, *words)).splitlines())
         # What was said there may have changed what is offered, and who may go on.
         await self._node.registered()
         await self._claims.evict()
@@ -215,7 +215,7 @@ class Prompt:
         known = self._node.kubelet.capacity().capacity
         unknown = next((resource for resource in asked if resource not in known), None)
         if unknown is not None:
-            tell(f"the kubelet has no resource {unknown!r}; it has: {', '.join(sorted(known)) or 'none'}")
+            echo(f"the kubelet has no resource {unknown!r}; it has: {', '.join(sorted(known)) or 'none'}")
             return
         given = await self._node.give_together(asked)
         if given.admission.admitted:
@@ -231,24 +231,24 @@ class Prompt:
             await self._claims.end(words[0])
             return
         if self._pods.pop(words[0], None) is None:
-            tell(f"there is no pod {words[0]!r}")
+            echo(f"there is no pod {words[0]!r}")
             return
         await self._node.over(words[0])
 
     async def _list_pods(self, words: Sequence[str]) -> None:
         for pod, holds in self._pods.items():
-            tell(f"{pod}: {holds}")
+            echo(f"{pod}: {holds}")
         for pod, outcome in self._claims.pods.items():
             given = [f"{claim}: {', '.join(devices)}" for claim, devices in outcome.claims.items()]
-            tell(f"{pod}: {'; '.join((outcome.phase, *given))}")
+            echo(f"{pod}: {'; '.join((outcome.phase, *given))}")
 
     async def _change(self, happens: Callable[[RecordedHardware, HardwarePart], None], words: Sequence[str]) -> None:
         hardware = self._node.hardware
         if hardware is None:
-            tell("the sandbox does not break this machine's own hardware")
+            echo("the sandbox does not break this machine's own hardware")
             return
         happens(hardware, hardware.find(words[0]))
-        tell(*(await self._node.agent.rescan()).changes)
+        echo(*(await self._node.agent.rescan()).changes)
         # The next command must see the kubelet's reaction.
         await self._node.registered()
         await self._claims.evict()
@@ -256,15 +256,15 @@ class Prompt:
     async def _restart_kubelet(self, words: Sequence[str]) -> None:
         await self._node.kubelet.restart()
         await self._node.registered()
-        tell("restarted; every resource is registered again")
+        echo("restarted; every resource is registered again")
 
     async def _kill_agent(self, words: Sequence[str]) -> None:
         await self._node.restart_agent()
         await self._node.registered()
-        tell("killed and started again; every resource is registered again")
+        echo("killed and started again; every resource is registered again")
 
     async def _log(self, words: Sequence[str]) -> None:
-        tell(*self._node.log.read_text(errors="replace").splitlines()[-20:])
+        echo(*self._node.log.read_text(errors="replace").splitlines()[-20:])
 
     async def _help(self, words: Sequence[str]) -> None:
         sys.stdout.write(HELP)

@@ -67,7 +67,7 @@ def _report(part: str, jobs: int, found: StormRun) -> None:
     print(
         f"{part}: {jobs} Jobs, {outcome.ran} pods ran, {outcome.seconds:.0f} s{'; killed: ' + blows if blows else ''}"
     )
-    print(f"  devices given twice: {len(outcome.doubles)}; Jobs that did not end: {len(outcome.unfinished)}")
+    print(f"  devices allocated twice: {len(outcome.doubles)}; Jobs that did not end: {len(outcome.unfinished)}")
     print(f"  failed pods: {failed}; evicted: {outcome.evicted}; longest idle: {outcome.idle:.1f} s")
     counted = {name: value for name, value in found.counted.items() if "conflicts" in name or "evictions" in name}
     print(f"  the agent counted: {counted}")

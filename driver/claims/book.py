@@ -149,7 +149,7 @@ class ClaimBook:
     def restore(self, record: ClaimRecord) -> None:
         """Enter the devices that the claim held before, even if somebody else holds them now."""
         for conflict in self.ledger.restore(record.claim.uid, record.holds):
-            self.tell("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
+            self.warn("ClaimsOverlap", f"claim {record.claim} ({record.claim.uid}): {conflict}; both keep it")
         self.records[record.claim.uid] = record
         self.ledger.bus.publish(OfferChanged())
 
@@ -185,7 +185,7 @@ class ClaimBook:
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         if problem:
-            self._tell_no_metadata(record.claim, f"its containers get none: {problem}")
+            self._warn_no_metadata(record.claim, f"its containers get none: {problem}")
         self.records[record.claim.uid] = written
         self.interfaces.expect(written)
         return written
@@ -207,7 +207,7 @@ class ClaimBook:
         except FileError as error:
             raise Unavailable(f"{error}; check the state folder and its disk") from error
         if problem:
-            self._tell_no_metadata(record.claim, f"{problem}; ostler tries again")
+            self._warn_no_metadata(record.claim, f"{problem}; ostler tries again")
         self.records[record.claim.uid] = record
         self.interfaces.expect(record)
 
@@ -242,7 +242,7 @@ class ClaimBook:
         self.give_up(claim.uid)
         self.steps.reached(ClaimStep.RELEASED, claim.uid)
         for problem in left:
-            self.tell("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
+            self.warn("ClaimReleaseIncomplete", f"claim {claim} is released, but {problem}")
 
     async def share(self, claim: ClaimReference, work: SharingWork) -> None:
         """Set up sharing of the claim's devices; raises ClaimError, and then has changed nothing."""
@@ -291,14 +291,14 @@ class ClaimBook:
             self.remains.discard(uid)
         return left
 
-    def tell(self, reason: str, message: str) -> None:
+    def warn(self, reason: str, message: str) -> None:
         """Log a warning and post it as an event."""
         log.warning(message, extra={"reason": reason})
         self.events.emit(EventType.WARNING, reason, message)
 
-    def _tell_no_metadata(self, claim: ClaimReference, problem: str) -> None:
+    def _warn_no_metadata(self, claim: ClaimReference, problem: str) -> None:
         self.observer.metadata_failed()
-        self.tell("ClaimMetadataFailed", f"metadata files of claim {claim}: {problem}")
+        self.warn("ClaimMetadataFailed", f"metadata files of claim {claim}: {problem}")
 
     def _write_all(self, record: ClaimRecord, has_begun: bool) -> tuple[ClaimRecord, str]:
         """The record as written, and why it is without metadata files after all; empty if nothing failed."""

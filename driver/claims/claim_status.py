@@ -205,13 +205,13 @@ class ClaimStatusWriter:
                 # Somebody else wrote in between: the next attempt reads the claim again.
                 pass
             except Unavailable as error:
-                self._tell(claim, str(error), event=False)
+                self._note(claim, str(error), event=False)
             except Forbidden as error:
-                self._tell(claim, self._right(error.message), event=True)
+                self._note(claim, self._right(error.message), event=True)
                 return
             except Invalid as error:
                 lacks_driver_right = "resourceclaims/driver" in error.message
-                self._tell(claim, self._right(error.message) if lacks_driver_right else str(error), event=True)
+                self._note(claim, self._right(error.message) if lacks_driver_right else str(error), event=True)
                 return
             except NotFound:
                 return
@@ -231,7 +231,7 @@ class ClaimStatusWriter:
             return
         if is_deeper(found, DEPTH - 1):
             deep = f"claim {claim} nests deeper than {DEPTH - 1} levels, so its status is not written"
-            self._tell(claim, f"{deep}; shorten its parameters", event=False)
+            self._note(claim, f"{deep}; shorten its parameters", event=False)
             return
         changed = merged(found, self._driver_name, report.entries(self._driver_name, found), self._clock())
         if changed is None:
@@ -239,7 +239,7 @@ class ClaimStatusWriter:
         kept = await self._api.replace_claim_status(changed)
         if not object_at(kept, "status").get("devices"):
             gate = "the API server does not keep status.devices: its feature gate DRAResourceClaimDeviceStatus is off"
-            self._tell(claim, gate, event=False)
+            self._note(claim, gate, event=False)
             return
         self.problem = ""
         log.debug("claim's status written", extra={"claim": str(claim)})
@@ -252,7 +252,7 @@ class ClaimStatusWriter:
             "resource.k8s.io; claims work without it"
         )
 
-    def _tell(self, claim: ClaimReference, problem: str, *, event: bool) -> None:
+    def _note(self, claim: ClaimReference, problem: str, *, event: bool) -> None:
         """Log each problem once, and post an event if a person has to act."""
         if problem == self.problem:
             return

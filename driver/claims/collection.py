@@ -103,7 +103,7 @@ class Collector:
                 _later(record, error)
                 if isinstance(error, ClaimReadForbidden):
                     refused.add(record.claim.uid)
-        await self._tell_left_behind(known, refused)
+        await self._warn_left_behind(known, refused)
         await self._mend()
         await self._unmake_leftovers()
         await self._take_back_leftovers(known)
@@ -127,7 +127,7 @@ class Collector:
             # it.
             self._reported = known.fault
             fix = "check the setting of the kubelet's root"
-            self._book.tell(
+            self._book.warn(
                 "KubeletClaimsUnknown", f"cannot find claims that no pod uses any more: {known.fault}; {fix}"
             )
         return known
@@ -161,7 +161,7 @@ class Collector:
             return not record.may_run(self._book.boot)
         return known.lacks(record.claim.uid)
 
-    async def _tell_left_behind(self, known: KubeletClaims, refused: Collection[str]) -> None:
+    async def _warn_left_behind(self, known: KubeletClaims, refused: Collection[str]) -> None:
         """Report claims that others wait for and that only the kubelet may still have.
 
         ``refused``, UIDs of claims that the API server does not let us read, have no proof either.
@@ -177,10 +177,10 @@ class Collector:
                 except Unavailable as error:
                     _later(record, error)
                     continue
-                self._tell_late(record, why)
+                self._warn_late(record, why)
         self._left_behind = {uid: seen for uid, seen in self._left_behind.items() if uid in self._book.records}
 
-    def _tell_late(self, record: ClaimRecord, why: str) -> None:
+    def _warn_late(self, record: ClaimRecord, why: str) -> None:
         """Report why a claim keeps its devices although the kubelet had time to release it."""
         claim = record.claim
         first = self._left_behind.get(claim.uid)
@@ -191,7 +191,7 @@ class Collector:
         elif self._book.monotonic() - first[1] >= self._book.options.kubelet_release:
             self._left_behind[claim.uid] = record.since, math.inf
             devices = ", ".join(device.device for device in record.devices)
-            self._book.tell("ClaimLeftBehind", f"claim {claim} ({claim.uid}) keeps {devices}, though {why}")
+            self._book.warn("ClaimLeftBehind", f"claim {claim} ({claim.uid}) keeps {devices}, though {why}")
 
     async def _rebuild(self) -> None:
         for uid in sorted(self._to_rebuild):
@@ -209,7 +209,7 @@ class Collector:
             except ClaimError as error:
                 # The kubelet will ask for it again or release it; its devices stay taken until then.
                 self._to_rebuild.discard(uid)
-                self._book.tell("ClaimNotRebuilt", f"claim {record.claim} cannot be prepared again: {error}")
+                self._book.warn("ClaimNotRebuilt", f"claim {record.claim} cannot be prepared again: {error}")
             else:
                 self._to_rebuild.discard(uid)
 

@@ -158,9 +158,9 @@ async def recover(book: ClaimBook) -> frozenset[str]:
     for _ in found.stored.unreadable:
         book.observer.damaged()
     for note in recovery.notes:
-        book.tell("ClaimRecordUnusable", note)
+        book.warn("ClaimRecordUnusable", note)
     for problem in (*([found.fault] if found.fault else []), *problems):
-        book.tell("ClaimRecoveryIncomplete", problem)
+        book.warn("ClaimRecoveryIncomplete", problem)
     return recovery.rebuild
 
 

@@ -104,7 +104,7 @@ class ClaimService:
         )
         self._collector = Collector(self._book, self)
         self._preparation = Preparation(self._book, self._waits, self._losers, self._collector, is_known=is_known)
-        self.ledger.bus.subscribe(DeviceLost, self._tell_lost)
+        self.ledger.bus.subscribe(DeviceLost, self._warn_lost)
         self.ledger.bus.subscribe(ClaimRefused, self._refused)
         self.ledger.bus.subscribe(HoldsChanged, self._holds_changed)
 
@@ -123,7 +123,7 @@ class ClaimService:
             # A claim that was released meanwhile belongs to nobody and waits for nothing.
             if (tombstones.serial_of(claim.uid) or 0) <= began:
                 if str(error) != self._book.failures.problem(claim.uid):
-                    self._tell_unmade(error)
+                    self._warn_unmade(error)
                 self._book.failures.add(claim, str(error))
             raise
         self._book.failures.forget(claim.uid)
@@ -188,13 +188,13 @@ class ClaimService:
         """Take over what an earlier process left; calls wait until then. No other process may still prepare."""
         self._collector.prepare_again(await recover(self._book))
         for problem in await self._book.partitions.recover(self._book.records):
-            self._book.tell("ClaimRecoveryIncomplete", problem)
+            self._book.warn("ClaimRecoveryIncomplete", problem)
         kept = {uid for uid, record in self._book.records.items() if record.made_in(self._book.boot)}
         for problem in await self._book.sharing.recover(kept):
-            self._book.tell("ClaimRecoveryIncomplete", problem)
+            self._book.warn("ClaimRecoveryIncomplete", problem)
         prepared = [each for each in self._book.records.values() if each.prepared_in(self._book.boot)]
         for problem in await self._book.interfaces.recover(prepared):
-            self._book.tell("ClaimRecoveryIncomplete", problem)
+            self._book.warn("ClaimRecoveryIncomplete", problem)
         if self._preparation.view is not None:
             self.apply(self._preparation.view)
         self._recovered.set()
@@ -295,16 +295,16 @@ class ClaimService:
         """Whether nobody holds the GPU or a part of it."""
         return not any(gpu in (hold.device, *hold.within) for hold in self.ledger.all)
 
-    def _tell_unmade(self, error: ClaimError) -> None:
+    def _warn_unmade(self, error: ClaimError) -> None:
         """Report a claim for which no partition can be made, whatever the kubelet does with the answer."""
         if isinstance(error, PartitionPending):
-            self._book.tell("PartitionPending", str(error))
+            self._book.warn("PartitionPending", str(error))
         elif isinstance(error, PartitionNotMade):
-            self._book.tell("PartitionNotMade", str(error))
+            self._book.warn("PartitionNotMade", str(error))
 
-    def _tell_lost(self, lost: DeviceLost) -> None:
+    def _warn_lost(self, lost: DeviceLost) -> None:
         self._book.observer.lost()
-        self._book.tell(
+        self._book.warn(
             "ClaimLostDevice",
             f"claim {lost.claim} ({lost.uid}) was allocated a device that it cannot have: {lost.error}",
         )

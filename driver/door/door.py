@@ -130,7 +130,7 @@ class DraDoor:
             return
         self._handing_over = True
         self._calls.hand_over(Successor(self._options.folder, self._serving.made, self._monotonic))
-        self._say(RegistrationState.LEAVING, "calls are passed to the instance that takes over")
+        self._set_state(RegistrationState.LEAVING, "calls are passed to the instance that takes over")
 
     async def leave(self, seconds: float) -> bool:
         """Whether a successor has taken over within ``seconds``; no socket is left afterwards."""
@@ -174,7 +174,7 @@ class DraDoor:
             if self._state is RegistrationState.REGISTERED and self._reports.streams:
                 return  # The kubelet is connected: another client asked, such as grpcurl.
             self._since = self._monotonic()
-            self._say(
+            self._set_state(
                 RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"
             )
 
@@ -187,11 +187,11 @@ class DraDoor:
             self._observer.failed()
             self._grow()
             self._report("DriverRegistrationRefused", f"the kubelet refused the DRA driver: {refusal}")
-            self._say(RegistrationState.FAILED, refusal)
+            self._set_state(RegistrationState.FAILED, refusal)
         else:
             self._observer.registered()
             log.info("registered", extra={"driver": self._options.driver_name, "socket": str(sockets.socket)})
-            self._say(RegistrationState.REGISTERED)
+            self._set_state(RegistrationState.REGISTERED)
         self._woken.set()
 
     async def _look(self) -> float:
@@ -224,12 +224,12 @@ class DraDoor:
             self._observer.failed()
             self._grow()
             self._report("DriverSocketFailed", str(error))
-            self._say(RegistrationState.FAILED, str(error))
+            self._set_state(RegistrationState.FAILED, str(error))
             return self._delay
         if self._serving is not None:
             self._old.append(self._serving)
         self._serving = serving
-        self._say(RegistrationState.WAITING, f"no kubelet has asked yet in {self._options.registry_dir}")
+        self._set_state(RegistrationState.WAITING, f"no kubelet has asked yet in {self._options.registry_dir}")
         return self._options.patience
 
     def _relieve(self) -> None:
@@ -269,7 +269,7 @@ class DraDoor:
             log.warning(message, extra={"driver": self._options.driver_name})
             self._events.emit(EventType.WARNING, reason, message)
 
-    def _say(self, state: RegistrationState, detail: str = "") -> None:
+    def _set_state(self, state: RegistrationState, detail: str = "") -> None:
         if (state, detail) != (self._state, self._detail):
             self._state, self._detail = state, detail
             self._bus.publish(RegistrationChanged())

@@ -260,7 +260,7 @@ class ClaimInterfaces(MovedInterfaces):
                         work, claim, interfaces = self._mover.work.found, record.claim, interfaces_of(record)
                         found = await self._mover.in_thread(work, claim, interfaces, sandbox)
                     except (InterfaceError, OSError) as error:
-                        self._mover.tell("InterfaceNotReturned", f"claim {record.claim}: {error}")
+                        self._mover.warn("InterfaceNotReturned", f"claim {record.claim}: {error}")
                         continue
                     if found.moves:
                         self._mover.out[uid] = found

@@ -171,7 +171,7 @@ class ClaimMover:
         if error.left is not None:
             self.out[claim.uid] = replace(error.left, attached=())
         if self._is_new(claim.uid, str(error)):
-            self.tell("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
+            self.warn("InterfaceNotMoved", f"pod {sandbox.pod}: {error}")
         self._report_not_moved(claim, before.devices if before is not None else (), str(error))
 
     async def take_back(self, move: ClaimMove) -> None:
@@ -195,12 +195,12 @@ class ClaimMover:
         except InterfaceError as error:
             self._observer.returned("failed", self._monotonic() - began)
             if self._is_new(uid, str(error)):
-                self.tell("InterfaceNotReturned", f"claim {move.claim}, pod {move.sandbox.pod}: {error}")
+                self.warn("InterfaceNotReturned", f"claim {move.claim}, pod {move.sandbox.pod}: {error}")
             raise
         else:
             self._observer.returned("ok", self._monotonic() - began)
             for each in renamed:
-                self.tell("InterfaceRenamed", f"claim {move.claim}, pod {move.sandbox.pod}: {each}; rename one of them")
+                self.warn("InterfaceRenamed", f"claim {move.claim}, pod {move.sandbox.pod}: {each}; rename one of them")
             log.info("the interfaces of a claim are back", extra={"claim": str(move.claim), "pod": move.sandbox.pod})
         self.out.pop(uid, None)
         self.settle(uid)
@@ -224,7 +224,7 @@ class ClaimMover:
         before, self.problems[uid] = self.problems.get(uid), problem
         return before != problem
 
-    def tell(self, reason: str, message: str) -> None:
+    def warn(self, reason: str, message: str) -> None:
         """Log a warning and post it as an event."""
         log.warning(message, extra={"reason": reason})
         self._events.emit(EventType.WARNING, reason, message)

@@ -92,7 +92,7 @@ class LostInterfaces:
             device, pod = each.interface.device, move.sandbox.pod
             async with self._locks.of(device):
                 if await self._in_thread(self._work.is_gone, each):
-                    self.tell(
+                    self.warn(
                         "InterfaceLost", f"claim {move.claim}: {subject_of(each.interface)}: {_GONE}; pod {pod} had it"
                     )
                     continue
@@ -102,7 +102,7 @@ class LostInterfaces:
                 except FileError as error:
                     raise InterfaceError(f"{error}; check the state folder and its disk") from error
                 self._enter(lost)
-                self.tell(
+                self.warn(
                     "InterfaceLost",
                     f"claim {move.claim}: {subject_of(each.interface)}: not found on the node or in the pod; pod {pod} "
                     "had it; its device is held until it is back; check the device and its driver",
@@ -161,7 +161,7 @@ class LostInterfaces:
         except (InterfaceError, FileError, OSError) as error:
             if self._problems.get(device) != str(error):
                 self._problems[device] = str(error)
-                self.tell("InterfaceNotReturned", f"ostler cannot restore a lost interface, and tries again: {error}")
+                self.warn("InterfaceNotReturned", f"ostler cannot restore a lost interface, and tries again: {error}")
             return
         if not back and not gone:
             self._problems.pop(device, None)
@@ -180,7 +180,7 @@ class LostInterfaces:
             log.info(text)
             self._events.emit(EventType.NORMAL, "InterfaceFound", text)
         else:
-            self.tell("InterfaceLost", f"{subject}: {_GONE}; pod {pod} had it, and its device is no longer held")
+            self.warn("InterfaceLost", f"{subject}: {_GONE}; pod {pod} had it, and its device is no longer held")
         self._ledger.release(_owner(device))
         self._ledger.bus.publish(HoldsChanged())
 
@@ -194,7 +194,7 @@ class LostInterfaces:
         self._ledger.restore(owner, [Hold(device, None, holder, lost.since, owner, within=lost.within, state=state)])
         self._ledger.bus.publish(HoldsChanged())
 
-    def tell(self, reason: str, message: str) -> None:
+    def warn(self, reason: str, message: str) -> None:
         """Log a warning and post it as an event."""
         log.warning(message, extra={"reason": reason})
         self._events.emit(EventType.WARNING, reason, message)

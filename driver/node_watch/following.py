@@ -124,23 +124,23 @@ class Following(Generic[T]):
 
     def replaced(self, objects: Sequence[JsonObject], resource_version: str) -> None:
         """See ``Handler``."""
-        self._say(self._follower.replaced, [self._follower.value_of(each) for each in objects])
+        self._notify(self._follower.replaced, [self._follower.value_of(each) for each in objects])
 
     def applied(self, body: JsonObject) -> None:
         """See ``Handler``."""
-        self._say(self._follower.applied, self._follower.value_of(body))
+        self._notify(self._follower.applied, self._follower.value_of(body))
 
     def deleted(self, body: JsonObject) -> None:
         """See ``Handler``."""
-        self._say(self._follower.deleted, self._follower.value_of(body))
+        self._notify(self._follower.deleted, self._follower.value_of(body))
 
     def bookmark(self, resource_version: str) -> None:
         """See ``Handler``: nobody here resumes from a version."""
 
-    def _say(self, tell: Callable[[News], None], news: News) -> None:
+    def _notify(self, handler: Callable[[News], None], news: News) -> None:
         def on_loop() -> None:
             if not self._ended:
-                tell(news)
+                handler(news)
 
         assert self._loop is not None, "the reflector is started by run"
         with contextlib.suppress(RuntimeError):

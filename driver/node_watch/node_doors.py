@@ -164,7 +164,7 @@ class NodeDoorsKeeper:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        self._tell_problems()
+        self._report_problems()
         async with asyncio.TaskGroup() as group:
             if self._by_node:
                 group.create_task(self._following.run(), name="own Node")
@@ -188,7 +188,7 @@ class NodeDoorsKeeper:
         self._doors, self._problems = each.words.parsed()
         self._set(replace(self._known, words=each.words))
         log.info("the doors of the node", extra={"label": each.words.label, "annotation": each.words.annotation})
-        self._tell_problems()
+        self._report_problems()
         self._bus.publish(OfferChanged())
 
     def deleted(self, each: SeenNode) -> None:
@@ -204,7 +204,7 @@ class NodeDoorsKeeper:
         self._known = known
         self._dirty.set()
 
-    def _tell_problems(self) -> None:
+    def _report_problems(self) -> None:
         problems = frozenset(self._problems)
         for problem in self._problems:
             if problem not in self._reported:

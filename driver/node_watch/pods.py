@@ -244,7 +244,7 @@ class Presence:
         if not pod.uid:
             return False
         before = self._pods.get(pod.uid)
-        news = _told_of(before) != _told_of(pod)
+        news = _news_of(before) != _news_of(pod)
         if before is not None and before.static != pod.static:
             self._uncopied(before)
         self._pods[pod.uid] = pod
@@ -342,6 +342,6 @@ class Presence:
             self._gone.popitem(last=False)
 
 
-def _told_of(pod: NodePod | None) -> tuple[tuple[str, ...], int, bool, str]:
+def _news_of(pod: NodePod | None) -> tuple[tuple[str, ...], int, bool, str]:
     """What others need of a pod: nothing for one that has no claims and has not ended."""
     return ((), 0, False, "") if pod is None else (pod.claims, pod.unlisted, pod.over, pod.static)

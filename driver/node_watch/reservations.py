@@ -158,7 +158,7 @@ class Reservations:
     def apply(self, pods: Iterable[NodePod]) -> None:
         """Take the pods of the node that have not ended."""
         pods = tuple(pods)
-        self._tell_cut(pods)
+        self._report_cut(pods)
         before = self._users()
         for key in self._order.apply(pods, self._monotonic()):
             self._problems.pop(key, None)
@@ -250,7 +250,7 @@ class Reservations:
             self._problems[key] = problem
             log.info("a claim of a pod will be read later", extra={"claim": "/".join(key), "error": str(error)})
 
-    def _tell_cut(self, pods: Iterable[NodePod]) -> None:
+    def _report_cut(self, pods: Iterable[NodePod]) -> None:
         """Report once that a pod names more claims than are read."""
         cut = {
             pod.uid: f"pod {pod} names {len(pod.claims) + pod.unlisted} claims, and only the first {len(pod.claims)} "

@@ -119,7 +119,7 @@ class PublishingFaults:
         self.last = ""
         """The last fault in words, empty if there is none."""
 
-    def tell(self, error: Exception, work: str) -> None:
+    def note(self, error: Exception, work: str) -> None:
         """Note a fault in this work, which will be retried."""
         text = f"{work}: {error}"
         lasting = not isinstance(error, RequestError)

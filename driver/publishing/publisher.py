@@ -329,7 +329,7 @@ class SlicePublisher:
         return known[1]
 
     def _report(self, error: Exception, work: str) -> None:
-        self._faults.tell(error, work)
+        self._faults.note(error, work)
         with self._changed:
             self._changed.notify_all()
 

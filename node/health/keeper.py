@@ -294,9 +294,9 @@ class HealthKeeper:
             self._bus.publish(SnapshotJudged(self.judged))
         self._arm()
         # What cannot be said keeps nobody from the verdict.
-        self._tell(outcome.changes, outcome.eviction_limits)
+        self._announce(outcome.changes, outcome.eviction_limits)
 
-    def _tell(self, changes: Iterable[HealthChange], eviction_limits: Iterable[EvictionLimit]) -> None:
+    def _announce(self, changes: Iterable[HealthChange], eviction_limits: Iterable[EvictionLimit]) -> None:
         changes = tuple(changes)
         for change in changes:
             if not change.is_of_state:

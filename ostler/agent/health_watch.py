@@ -217,7 +217,7 @@ class HealthWatch:
     def _repeat_signals(self) -> None:
         """Publish lasting signals again, which came before the keeper or under another policy; getters are polled."""
         if self.live is not None:
-            self.live.tell()
+            self.live.republish()
 
     def close(self) -> None:
         """Stop acting on the passing of time."""

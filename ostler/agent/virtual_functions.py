@@ -75,7 +75,7 @@ class VirtualFunctions:
         self._settings = settings
         self._failed.clear()
         self._reported.clear()
-        self._tell()
+        self._publish()
         self._woken.set()
 
     async def run(self) -> None:
@@ -141,7 +141,7 @@ class VirtualFunctions:
             if error.again:
                 return False
             self._failed[wanted.address] = wanted, error.reason
-            self._tell()
+            self._publish()
         return True
 
     def _ports(self, physical: Device) -> list[str]:
@@ -164,7 +164,7 @@ class VirtualFunctions:
             self._record.note(wanted.address, wanted.rule.count)
         except FileError as error:
             log.warning("%s; a restart will not know who made the virtual functions", error)
-        self._tell()
+        self._publish()
 
     async def _await_visible(self, wanted: VfVerdict, *, with_driver: bool) -> None:
         """Wait until the inventory shows every virtual function, with a driver if the kernel binds one.
@@ -193,7 +193,7 @@ class VirtualFunctions:
             )
             self._events.emit(EventType.WARNING, "VirtualFunctionsMissing", text)
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         """Have the offers say what ostler has made and what it could not make."""
         failures = {address: reason for address, (_, reason) in self._failed.items()}
         self.making = VfMaking(self._record.made, failures)

@@ -117,8 +117,8 @@ class NodeHealth:
         nodes = sum(not self._nodes.get(name, False) for name in self._configured)
         return {"nodes": nodes, "devices": sum(map(len, self._bad.values()))}
 
-    def tell(self, cells: NodeCells, name: str) -> None:
-        """Tell the scheduler of cells how it is with a node."""
+    def update_cells(self, cells: NodeCells, name: str) -> None:
+        """Give the scheduler of cells the current health of a node."""
         if name in self._nodes:
             cells.set_node(name, healthy=self._nodes[name], bad_devices=tuple(sorted(self._bad.get(name, ()))))
         else:
@@ -139,7 +139,7 @@ class NodeHealth:
         finally:
             for name in sorted(self._configured):
                 if not self._nodes.get(name, False) or name in self._bad:
-                    self.tell(cells, name)
+                    self.update_cells(cells, name)
 
     def _judge(self, name: str) -> bool:
         """Find the bad devices of a configured node; whether they changed."""

@@ -68,13 +68,13 @@ class CellTracker:
         """A Node is new or has changed."""
         with self._lock:
             if self._books.nodes.set_node(name, is_healthy):
-                self._tell_node(name)
+                self._update_node(name)
 
     def delete_node(self, name: str) -> None:
         """A Node is gone."""
         with self._lock:
             if self._books.nodes.delete_node(name):
-                self._tell_node(name)
+                self._update_node(name)
 
     def replace_nodes(self, nodes: Mapping[str, bool]) -> None:
         """These are all Nodes."""
@@ -91,7 +91,7 @@ class CellTracker:
         for name in changed:
             with self._lock:
                 if self._books.nodes.judge_devices(name):
-                    self._tell_node(name)
+                    self._update_node(name)
         with self._lock:
             self._mend("the nodes", lambda: self._mender.devices_changed(self._books, changed))
 
@@ -200,9 +200,9 @@ class CellTracker:
         with self._lock:
             return self._books.nodes.counts()
 
-    def _tell_node(self, name: str) -> None:
+    def _update_node(self, name: str) -> None:
         self._guarded(
-            "the health of a node was not taken", name, lambda: self._books.nodes.tell(self._books.cells, name)
+            "the health of a node was not taken", name, lambda: self._books.nodes.update_cells(self._books.cells, name)
         )
 
     def _mend(self, name: str, step: Callable[[], None]) -> None:

@@ -320,18 +320,18 @@ class PluginProcess:
                 *whole, rest = (rest + data).split(b"\n")
                 for line in whole:
                     if not cut:
-                        self._tell(line)
+                        self._forward(line)
                     cut = False
                 if len(rest) > 4 * LINE:
                     if not cut:
-                        self._tell(rest)
+                        self._forward(rest)
                     rest, cut = b"", True
         finally:
             transport.close()
         if rest and not cut:
-            self._tell(rest)
+            self._forward(rest)
 
-    def _tell(self, data: bytes) -> None:
+    def _forward(self, data: bytes) -> None:
         text = data.decode(errors="replace").rstrip("\r")
         line = text if len(text) <= LINE else f"{text[:LINE]}…"
         self._lines.append(line)

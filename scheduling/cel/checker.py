@@ -120,7 +120,7 @@ class _Checker:
         """Put the nodes at the front, and the step behind them."""
         self._then(*((self._start, each) for each in nodes), (step, node))
 
-    def _tell(self, number: int, message: str) -> None:
+    def _report(self, number: int, message: str) -> None:
         self.issues.append(Issue(self.ast.offsets.get(number, 0), message))
         if len(self.issues) >= _MOST_ISSUES:
             raise _TooManyIssues
@@ -128,7 +128,7 @@ class _Checker:
     def _wrong(self, node: Expr, message: str) -> None:
         """Report that the node has no type."""
         self.types[node.id] = ERROR
-        self._tell(node.id, message)
+        self._report(node.id, message)
 
     def _set(self, node: Expr, of: Type) -> None:
         if of.parameters:
@@ -197,7 +197,7 @@ class _Checker:
             result = DYN
         else:
             if target.kind is not TypeKind.ERROR and not is_dynamic(target):
-                self._tell(node.id, f"a value of type {advice.shown(target)} has no fields")
+                self._report(node.id, f"a value of type {advice.shown(target)} has no fields")
             result = DYN
         return optional_of(result) if wrapped or optional else result
 
@@ -205,7 +205,7 @@ class _Checker:
         fields = self.environment.messages.get(of.name, {})
         found = fields.get(name)
         if found is None:
-            self._tell(number, advice.unknown_field(of, name, fields))
+            self._report(number, advice.unknown_field(of, name, fields))
             return ERROR
         return found
 
@@ -279,7 +279,7 @@ class _Checker:
                 fits = False
                 symbol = node.function.strip("_")
                 found = advice.shown(self.unifier.resolved(self._type(each), final=True))
-                self._tell(each.id, f"'{symbol}' joins conditions, but this is of type {found}")
+                self._report(each.id, f"'{symbol}' joins conditions, but this is of type {found}")
         self.types[node.id] = BOOL if fits else ERROR
         if fits:
             self.references[node.id] = Reference(overloads=(overload.id,))
@@ -318,7 +318,7 @@ class _Checker:
         """The type inside the optional value of an element that is written with a question mark."""
         inner, wrapped = unwrapped(of)
         if not wrapped and not is_dynamic(of):
-            self._tell(node.id, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
+            self._report(node.id, f"'?' needs an optional value, but this is of type {advice.shown(of)}")
         return inner
 
     def _message(self, node: MessageLiteral) -> None:
@@ -344,7 +344,7 @@ class _Checker:
                 of = self._present(field.value, of)
             if not self.unifier.agree(wanted, of):
                 text = f"field '{field.name}' is of type {advice.shown(wanted)}, but {advice.shown(of)} is given"
-                self._tell(field.id, text)
+                self._report(field.id, text)
 
     # --- comprehensions
 
@@ -365,7 +365,7 @@ class _Checker:
         over = self.unifier.resolved(self._type(node.range))
         found = loop_variables(over, two=bool(node.variable2))
         if found is None:
-            self._tell(node.range.id, advice.no_elements(over))
+            self._report(node.range.id, advice.no_elements(over))
             found = ERROR, ERROR
         elif over.kind is TypeKind.PARAMETER:
             self.unifier.agree(DYN, over)
@@ -387,4 +387,4 @@ class _Checker:
     def _require(self, node: Expr, wanted: Type) -> None:
         if not self.unifier.agree(wanted, self._type(node)):
             shown = [advice.shown(self.unifier.resolved(each, final=True)) for each in (wanted, self._type(node))]
-            self._tell(node.id, f"this must be of type {shown[0]}, but is {shown[1]}")
+            self._report(node.id, f"this must be of type {shown[0]}, but is {shown[1]}")

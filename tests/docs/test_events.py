@@ -16,10 +16,10 @@ from tests.docs.markdown import ROOT, text_of
 PAGE = "docs/troubleshooting.md"
 SOURCES = ("node", "plugin", "driver", "ostler")
 HANDED_ON = {
-    "driver/claims/book.py": "tell",
+    "driver/claims/book.py": "warn",
     "driver/door/door.py": "_report",
-    "driver/interfaces/claim_mover.py": "tell",
-    "driver/interfaces/lost.py": "tell",
+    "driver/interfaces/claim_mover.py": "warn",
+    "driver/interfaces/lost.py": "warn",
     "driver/node_watch/node_doors.py": "_warn",
     "node/health/keeper.py": "",
     "ostler/agent/event_log.py": "",

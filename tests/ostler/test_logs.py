@@ -17,7 +17,7 @@ from ostler.logs import FEW, SHORT, JournalFormatter, JsonFormatter, LineHandler
 
 
 def _line(value: object) -> str:
-    fields = {"name": "ostler.plugin", "msg": "devices given", "levelname": "INFO", "created": 0.5, "value": value}
+    fields = {"name": "ostler.plugin", "msg": "devices allocated", "levelname": "INFO", "created": 0.5, "value": value}
     return TextFormatter().format(logging.makeLogRecord(fields))
 
 
@@ -42,7 +42,7 @@ def test_a_value_that_is_no_text_is_quoted_json(value: object) -> None:
     text = json.dumps(value, default=str)
     quoted = text if text.isalnum() or text in ("[]", "{}") else json.dumps(text)
     assert _line(value) == (
-        f'time=1970-01-01T00:00:00.500Z level=info logger=plugin msg="devices given" value={quoted}'
+        f'time=1970-01-01T00:00:00.500Z level=info logger=plugin msg="devices allocated" value={quoted}'
     )
 
 

@@ -164,9 +164,9 @@ class LiveHardware:
                 self._start(self._running, self._pod_links)
         self._pod_links.follow(places)
 
-    def tell(self) -> None:
+    def republish(self) -> None:
         """Report all known health again, for a new subscriber or a changed policy."""
-        self._health.tell()
+        self._health.republish()
 
     def status(self, *, interfaces: bool = True) -> SourceStatus:
         """The status for people: failed means that some changes are noticed late, with what to do about it.

@@ -83,7 +83,7 @@ class KernelHealth:
         self._dirty |= self._nics.keys() | self._events.keys()
         self.settle()
 
-    def tell(self) -> None:
+    def republish(self) -> None:
         """Report everything known again, for a new subscriber or a changed policy."""
         found = {name: troubles for name, troubles in self._reported.items() if troubles}
         if found:

@@ -182,7 +182,7 @@ class Polls:
                 rung = True
                 while not over:
                     if self._differs(loop, rung=rung):
-                        loop.call_soon_threadsafe(self._tell)
+                        loop.call_soon_threadsafe(self._publish)
                     rung = bell.acquire(timeout=until_tick(self._pace(loop.time()), loop.time()))
                     if rung and not over:
                         time.sleep(GATHERED)
@@ -244,6 +244,6 @@ class Polls:
         # A signature that was not read before has nothing to compare with.
         return any(old is not None and new is not None and old != new for old, new in zip(last, now, strict=False))
 
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         self.changes.add()
         self._bus.publish(PolledChange())

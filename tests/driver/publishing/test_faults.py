@@ -18,8 +18,8 @@ def test_the_same_fault_is_told_again_after_all_was_well() -> None:
     heard = Heard()
     faults = PublishingFaults(heard, lambda: 0.0)
     for _ in range(2):
-        faults.tell(ValueError("a slice breaks a rule"), "checking a pool")
-        faults.tell(ValueError("a slice breaks a rule"), "checking a pool")
+        faults.note(ValueError("a slice breaks a rule"), "checking a pool")
+        faults.note(ValueError("a slice breaks a rule"), "checking a pool")
         faults.look(working=True)
     assert heard.reasons == [FAILED, WORKS_AGAIN, FAILED, WORKS_AGAIN]
     assert faults.last == ""

@@ -231,7 +231,7 @@ class TestFaults:
 
     def test_a_request_that_fails_for_a_moment_is_told_nobody(self) -> None:
         faults, told, now = self.make()
-        faults.tell(refused("a"), "publishing slices")
+        faults.note(refused("a"), "publishing slices")
         now[0] = PATIENCE - 1
         faults.look(working=False)
         faults.look(working=True)
@@ -239,13 +239,13 @@ class TestFaults:
 
     def test_a_restart_of_the_server_and_the_time_until_all_agents_are_back_is_not_told(self) -> None:
         faults, told, now = self.make()
-        faults.tell(Unreachable("GET", "/x", "connection refused", sent=False), "watching slices")
+        faults.note(Unreachable("GET", "/x", "connection refused", sent=False), "watching slices")
         now[0] = AWAY_PATIENCE - 1
         # What a server says that is not ready yet.
-        faults.tell(refused("forbidden for now"), "watching slices")
+        faults.note(refused("forbidden for now"), "watching slices")
         faults.look(working=False)
         faults.look(working=True)
-        faults.tell(Unreachable("GET", "/x", "connection refused", sent=False), "watching slices")
+        faults.note(Unreachable("GET", "/x", "connection refused", sent=False), "watching slices")
         now[0] += AWAY_PATIENCE - 1
         faults.look(working=False)
         assert told.reasons == []
@@ -257,7 +257,7 @@ class TestFaults:
         faults, told, now = self.make()
         for second in range(60):
             now[0] = float(second)
-            faults.tell(refused(f"attempt {second}"), "publishing slices")
+            faults.note(refused(f"attempt {second}"), "publishing slices")
             faults.look(working=False)
         faults.look(working=True)
         assert told.reasons == ["SlicesNotPublished", "SlicesPublished"]
@@ -267,7 +267,7 @@ class TestFaults:
     def test_what_needs_somebody_to_act_is_told_at_once_and_each_of_it_once(self) -> None:
         faults, told, _ = self.make()
         for text in ("a", "b", "a", "b"):
-            faults.tell(ValueError(text), "publishing slices")
+            faults.note(ValueError(text), "publishing slices")
         assert [message for *_, message in told.events] == ["publishing slices: a", "publishing slices: b"]
 
 

@@ -42,7 +42,7 @@ class Live:
     def follow(self, places: Mapping[str, Path]) -> None:
         self.followed.append(dict(places))
 
-    def tell(self) -> None:
+    def republish(self) -> None:
         self.watch._loaded().looked(DOWN)
 
     def status(self, *, interfaces: bool) -> SourceStatus:

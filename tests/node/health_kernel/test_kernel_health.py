@@ -229,17 +229,17 @@ def test_a_device_that_vanished_is_forgotten_and_is_well_when_it_is_back() -> No
 
 def test_what_lasts_is_told_again_when_asked_and_nothing_else_is() -> None:
     told = Told(gpu(), nic(), vf())
-    told.health.tell()
+    told.health.republish()
     assert told.taken() == []
     told.link(carrier=False)
     told.health.settle()
     told.taken()
-    told.health.tell()
+    told.health.republish()
     assert told.taken() == [(KERNEL, {NIC: [Trouble.CARRIER], VF: [Trouble.CARRIER]})]
     told.link()
     told.health.settle()
     told.taken()
-    told.health.tell()
+    told.health.republish()
     assert told.taken() == []
 
 

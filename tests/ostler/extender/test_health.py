@@ -51,7 +51,7 @@ class Health:
         return any(changed)
 
     def bad(self, name: str = "node-1") -> tuple[int, ...]:
-        self.health.tell(self.cells, name)
+        self.health.update_cells(self.cells, name)
         return self.cells.heard[name][1]
 
 
