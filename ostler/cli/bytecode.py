@@ -1,8 +1,8 @@
 """The bytecode of all modules that an agent loads, in one file: a start then opens one file instead of 300.
 
 Finding a module, and opening, checking and reading its file take a third of what loading it takes. The file is a copy
-of Python's own ``.pyc`` files without what no agent needs (``_small``), lies beside those of ``ostler`` and is
-made as they are: by an agent that has settled, if it may write there, or by the installation
+of Python's own ``.pyc`` files without what no agent needs (``ostler.cli.small_code``), lies beside those of ``ostler``
+and is made as they are: by an agent that has settled, if it may write there, or by the installation
 (``python -m ostler.cli.bytecode``), which copies a part of nvidia-ml-py (``ostler.cli.partial_modules``). Without it
 modules are loaded as usual.
 
@@ -40,19 +40,6 @@ _DAMAGED = (OSError, ValueError, EOFError, TypeError, LookupError, AttributeErro
 _GONE = (-1, -1)
 """Time and size of a source file that is missing; no entry has them."""
 
-_OWN = (
-    "driver",
-    "kube",
-    "node",
-    "ostler/admin",
-    "ostler/agent",
-    "ostler/config",
-    "ostler/metrics",
-    "plugin",
-    "protos",
-    "scheduling/api",
-)
-"""Packages of which an agent may load any module later. None of them reads the annotations of functions."""
 _LOADED_LATER = (
     "encodings.idna",
     "encodings.utf_8_sig",
@@ -302,6 +289,8 @@ def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
     # Loaded by then, or by a command that takes no part in the start.
     from importlib.util import MAGIC_NUMBER
 
+    from ostler.cli.small_code import named, small_code
+
     flags, time, size = (int.from_bytes(content[at : at + 4], "little") for at in (4, 8, 12))
     if content[:4] != MAGIC_NUMBER or (flags == _COMPARED and (time, size) != stamp):
         return None
@@ -309,25 +298,7 @@ def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
         # By time and size alone nobody would notice that its source is another.
         return b""
     code: CodeType = marshal.loads(content[_HEADER:])  # noqa: S302  # as Python loads it
-    # Python's own loader puts the right name into code that was compiled under another one.
-    return marshal.dumps(_small(source, code)) if code.co_filename == source else b""
-
-
-def _small(source: str, code: CodeType) -> CodeType:
-    """The code of a source file without what no agent needs of it."""
-    # Loaded by then, or by a command that takes no part in the start.
-    from ostler.cli.annotations import without_annotations
-    from ostler.cli.docstrings import without_docstrings
-    from ostler.cli.line_tables import without_columns
-
-    small = without_columns(without_docstrings(code))
-    # Other packages, and those of ours that no agent loads, may read the annotations of their functions.
-    return without_annotations(small) if source.startswith(_own_folders()) else small
-
-
-def _own_folders() -> tuple[str, ...]:
-    root = ostler.__path__[0].rpartition("/")[0]
-    return tuple(f"{root}/{package}/" for package in _OWN)
+    return marshal.dumps(small_code(source, named(source, code)))
 
 
 def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:
@@ -335,12 +306,14 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
 
     Compiled anew: the ``.pyc`` files of an image are made before the place is known, and lie elsewhere for some.
     """
+    from ostler.cli.small_code import small_code
+
     folder = folder.rstrip("/")
     for source, cached in sources.items():
         place = source.removeprefix(folder)
         with open(source, "rb") as file:  # noqa: PTH123  # as above
             code = compile(file.read(), place, "exec", dont_inherit=True)
-        yield place, (cached.removeprefix(folder), None, marshal.dumps(_small(source, code)))
+        yield place, (cached.removeprefix(folder), None, marshal.dumps(small_code(source, code)))
 
 
 def in_part(source: str, place: str, piece: Piece) -> Piece:
@@ -349,6 +322,7 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     from pathlib import Path
 
     from ostler.cli.partial_modules import part_of
+    from ostler.cli.small_code import small_code
 
     users = _USERS.get(Path(source).name)
     cached, stamp, code = piece
@@ -360,7 +334,7 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     part = part_of(Path(source).read_bytes(), place, used)
     if part is None or (stamp is not None and stamp != stamp_of(source)):
         return piece
-    return cached, stamp, marshal.dumps(_small(source, part))
+    return cached, stamp, marshal.dumps(small_code(source, part))
 
 
 def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:
@@ -388,6 +362,7 @@ def main(words: Sequence[str] | None = None) -> int:
     from pathlib import Path
 
     from node.files import WriteFailed
+    from ostler.cli.small_code import OWN
 
     parser = argparse.ArgumentParser(description="Write the file from which agents of this installation load modules.")
     parser.add_argument(
@@ -399,7 +374,7 @@ def main(words: Sequence[str] | None = None) -> int:
     for name in ("ostler.cli.run", *_LOADED_LATER):
         import_module(name)
     root = Path(ostler.__path__[0]).parent
-    own = [source for package in _OWN for source in (root / package).rglob("*.py")]
+    own = [source for package in OWN for source in (root / package).rglob("*.py")]
     # In order, so that the same installation gives the same file.
     sources = dict(sorted({**_loaded(), **{str(source): cache_from_source(str(source)) for source in own}}.items()))
     path = path_of_file()

@@ -14,7 +14,7 @@ import pytest
 import node
 import ostler
 from ostler.cli.annotations import without_annotations
-from ostler.cli.bytecode import _own_folders
+from ostler.cli.small_code import own_folders
 
 SOURCE = '''from __future__ import annotations
 
@@ -150,7 +150,7 @@ def readers_of_annotations(source: str) -> Iterator[str]:
 
 def test_no_module_that_loses_annotations_reads_those_of_functions() -> None:
     root = Path(ostler.__path__[0]).parent
-    modules = sorted(path for folder in _own_folders() for path in Path(folder).rglob("*.py"))
+    modules = sorted(path for folder in own_folders() for path in Path(folder).rglob("*.py"))
     assert modules
     found = {str(path.relative_to(root)): set(readers_of_annotations(path.read_text())) for path in modules}
     assert {path: names for path, names in found.items() if names} == OF_CLASSES

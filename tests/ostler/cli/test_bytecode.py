@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from types import FunctionType
 
 import pytest
 
@@ -167,14 +168,15 @@ def test_a_module_of_an_earlier_folder_hides_one_in_the_file(folder: Path, monke
     assert found.origin == str(earlier / "one.py")
 
 
-def test_code_compiled_under_another_name_is_left_to_python(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+def test_code_compiled_under_another_name_is_that_of_its_file(folder: Path) -> None:
+    (folder / "one.py").write_text("NAME = 'one'\ndef function():\n    return lambda: 1\n")
     finder = written(folder, strip=folder.parent)
     found = load(finder, "alpha.one", folder)
     assert found is not None
     assert found["NAME"] == "one"
-    assert Path(importlib.util.cache_from_source(str(folder / "one.py"))).exists(), "Python's loader did it"
-    assert {code for _, (_, _, code) in finder.file.pieces()} == {b""}, "it would never be used"
+    assert isinstance(function := found["function"], FunctionType)
+    assert {function.__code__.co_filename, function().__code__.co_filename} == {str(folder / "one.py")}
+    assert b"" not in {code for _, (_, _, code) in finder.file.pieces()}
 
 
 def with_index(content: bytes, index: list[str] | dict[str, int] | dict[str, tuple[int, int]]) -> bytes:
