@@ -40,10 +40,14 @@ _DAMAGED = (OSError, ValueError, EOFError, TypeError, LookupError, AttributeErro
 _GONE = (-1, -1)
 """Time and size of a source file that is missing; no entry has them."""
 
-_LOADED_LATER = (
+_LOADED = (
     "encodings.idna",
     "encodings.utf_8_sig",
     "grpc.aio",
+    "ostler.cli.bytecode",
+    "ostler.cli.imports",
+    "ostler.cli.main",
+    "ostler.cli.run",
     "pynvml",
     "pyudev",
     "scheduling.api",
@@ -52,7 +56,7 @@ _LOADED_LATER = (
     "urllib3",
     "yaml",
 )
-"""Modules that an agent loads in functions, or by their names."""
+"""Modules that an agent begins with, loads in functions, or loads by their names."""
 _USERS = {"pynvml.py": "node/inventory/nvidia"}
 """Modules of which an installation copies a part, and the folder whose files name all that is used of each."""
 
@@ -253,13 +257,15 @@ def _start() -> bytes:
 def _loaded() -> dict[str, str]:
     """The source files of the loaded modules of Python, of ostler and of gRPC's neighbours, and their ``.pyc`` files.
 
-    Modules from elsewhere (a ``sitecustomize``) are not the same ones at every start.
+    Modules from elsewhere (a ``sitecustomize``) are not the same ones at every start. The command, ``__main__``, is
+    loaded before the file is open.
     """
     homes = [os.path.dirname(os.__file__), *(os.path.dirname(folder) for folder in ostler.__path__)]  # noqa: PTH120
     grpc = sys.modules.get("grpc")
     if grpc is not None:
         homes += [os.path.dirname(folder) for folder in grpc.__path__]  # noqa: PTH120
-    specs = [getattr(module, "__spec__", None) for module in list(sys.modules.values())]
+    modules = [module for name, module in list(sys.modules.items()) if name != "__main__"]
+    specs = [getattr(module, "__spec__", None) for module in modules]
     return {
         spec.origin: spec.cached
         for spec in specs
@@ -289,6 +295,7 @@ def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
     # Loaded by then, or by a command that takes no part in the start.
     from importlib.util import MAGIC_NUMBER
 
+    from ostler.cli.shared_constants import marshalled
     from ostler.cli.small_code import named, small_code
 
     flags, time, size = (int.from_bytes(content[at : at + 4], "little") for at in (4, 8, 12))
@@ -298,7 +305,7 @@ def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
         # By time and size alone nobody would notice that its source is another.
         return b""
     code: CodeType = marshal.loads(content[_HEADER:])  # noqa: S302  # as Python loads it
-    return marshal.dumps(small_code(source, named(source, code)))
+    return marshalled(small_code(source, named(source, code)))
 
 
 def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, Piece]]:
@@ -306,6 +313,7 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
 
     Compiled anew: the ``.pyc`` files of an image are made before the place is known, and lie elsewhere for some.
     """
+    from ostler.cli.shared_constants import marshalled
     from ostler.cli.small_code import small_code
 
     folder = folder.rstrip("/")
@@ -313,7 +321,7 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
         place = source.removeprefix(folder)
         with open(source, "rb") as file:  # noqa: PTH123  # as above
             code = compile(file.read(), place, "exec", dont_inherit=True)
-        yield place, (cached.removeprefix(folder), None, marshal.dumps(small_code(source, code)))
+        yield place, (cached.removeprefix(folder), None, marshalled(small_code(source, code)))
 
 
 def in_part(source: str, place: str, piece: Piece) -> Piece:
@@ -322,6 +330,7 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     from pathlib import Path
 
     from ostler.cli.partial_modules import part_of
+    from ostler.cli.shared_constants import marshalled
     from ostler.cli.small_code import small_code
 
     users = _USERS.get(Path(source).name)
@@ -334,7 +343,7 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     part = part_of(Path(source).read_bytes(), place, used)
     if part is None or (stamp is not None and stamp != stamp_of(source)):
         return piece
-    return cached, stamp, marshal.dumps(small_code(source, part))
+    return cached, stamp, marshalled(small_code(source, part))
 
 
 def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:
@@ -371,7 +380,7 @@ def main(words: Sequence[str] | None = None) -> int:
         help="for an image: modules below this folder will lie at its place, and none will ever change",
     )
     staged: str | None = parser.parse_args(words).staged
-    for name in ("ostler.cli.run", *_LOADED_LATER):
+    for name in _LOADED:
         import_module(name)
     root = Path(ostler.__path__[0]).parent
     own = [source for package in OWN for source in (root / package).rglob("*.py")]

@@ -344,6 +344,19 @@ def test_an_installation_makes_the_file_of_everything_an_agent_loads(tmp_path: P
     assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(printed(tmp_path, "-c", lines).split())
 
 
+def test_the_first_agent_of_an_installation_has_nothing_to_write(tmp_path: Path) -> None:
+    printed(tmp_path, "-m", "ostler.cli.bytecode")
+    (file,) = tmp_path.rglob("*.bytecode")
+    first = file.stat()
+    before = """
+import ostler.cli.imports, ostler.cli.main, ostler.cli.run
+from importlib.util import find_spec
+sys.modules["__main__"].__spec__ = find_spec("ostler.__main__")
+"""
+    assert {"ostler.cli.imports", "ostler.cli.run"} <= loaded(tmp_path, f"{before}\nprint(*sys.modules)")
+    assert file.stat().st_ino == first.st_ino
+
+
 def test_an_installation_also_copies_what_an_agent_loads_for_its_second_door(tmp_path: Path) -> None:
     printed(tmp_path, "-c", "import scheduling.api.validation.objects")  # leaves their .pyc files
     printed(tmp_path, "-m", "ostler.cli.bytecode")
