@@ -373,6 +373,18 @@ class Binding:
         self._run(call, ask, gpu)
         return query.answers(self._errors)
 
+    def question(self, call: str, layout: str) -> Callable[[Handle], bool]:
+        """A function that makes this call, which fills such a structure, and returns whether NVML answered it.
+
+        For questions that are asked all the time: it keeps the call's address and the structure. Only for one thread,
+        inside ``shared``; what went wrong says any other way to make the call.
+        """
+        function, made = getattr(self._library, call, None), getattr(self._module, layout, None)
+        if function is None or made is None:
+            return lambda _: False
+        room, success = ctypes.byref(made()), self._module.NVML_SUCCESS
+        return lambda handle: bool(function(handle.value, room) == success)
+
     def processes(self, call: str, device: Handle) -> tuple[NvmlProcess, ...]:
         """The processes on a GPU or a MIG device."""
         return tuple(

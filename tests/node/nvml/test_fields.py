@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from typing import cast
 
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
@@ -79,9 +80,19 @@ class SimpleBoard:
 
     def __init__(self) -> None:
         self.up: set[int] = set()
+        self.has_memory = False
+        self.asked: list[str] = []
+
+    def question(self, call: str, _: str) -> Callable[[Handle], bool]:
+        def ask(_: Handle) -> bool:
+            self.asked.append(f"question {call}")
+            return self.has_memory
+
+        return ask
 
     def __getattr__(self, name: str) -> object:
         def unknown(call: str, *_: object) -> None:
+            self.asked.append(call)
             raise CallFailed(call, "NOT_SUPPORTED")
 
         return unknown
@@ -105,3 +116,26 @@ def test_a_board_whose_links_come_and_go_for_years_costs_no_more_memory() -> Non
         assert len(seen.link_errors) == 3 * len(board.up)
         assert len(reader._queries) <= 2
         assert len(reader._answers) <= 2
+
+
+def test_whether_a_gpu_answers_is_one_question() -> None:
+    board = SimpleBoard()
+    board.has_memory = True
+    reader = VitalsReader(cast("Binding", board))
+    gpu = Gpu(GPU, Handle(ctypes.c_void_p(8)))
+    assert [reader.is_gone(gpu) for _ in range(3)] == [False] * 3
+    assert board.asked == ["question nvmlDeviceGetMemoryInfo"] * 3
+
+
+def test_a_call_that_a_gpu_does_not_know_is_not_asked_again_whether_it_answers() -> None:
+    board = SimpleBoard()
+    reader = VitalsReader(cast("Binding", board))
+    gpu = Gpu(GPU, Handle(ctypes.c_void_p(8)))
+    assert not reader.is_gone(gpu)
+    assert {call for call in board.asked if "Memory" in call} == {
+        "question nvmlDeviceGetMemoryInfo",
+        "nvmlDeviceGetMemoryInfo",
+    }
+    board.asked.clear()
+    assert not reader.is_gone(gpu)
+    assert not any("Memory" in call for call in board.asked)

@@ -39,6 +39,7 @@ _ABSENT = frozenset(
 _ECC = "nvmlDeviceGetTotalEccErrors"
 _STATE = "nvmlDeviceGetNvLinkState"
 _FABRIC = "nvmlDeviceGetGpuFabricInfoV"
+_MEMORY = "nvmlDeviceGetMemoryInfo"
 _FIELDS = "nvmlDeviceGetFieldValues"
 
 
@@ -103,6 +104,7 @@ class VitalsReader:
         self._answers: dict[FieldQuery, tuple[Mapping[tuple[int, int], int | str], dict[tuple[int, int], int]]] = {}
         """The last answers, and the values among them."""
         self._counted: dict[int, _Counted] = {}
+        self._has_memory = binding.question(_MEMORY, "c_nvmlMemory_t")
         self._aggregates: dict[int, tuple[int | None, int | None]] = {}
 
     def read(self, gpu: Gpu) -> Vitals:
@@ -143,9 +145,11 @@ class VitalsReader:
 
     def is_gone(self, gpu: Gpu) -> bool:
         """Whether the GPU no longer answers, by one call."""
+        if (_MEMORY, ()) not in self._absent.get(gpu.handle.address, ()) and self._has_memory(gpu.handle):
+            return False
         try:
             # A part whose memory is the processor's has no such figures, and counts errors.
-            if self._ask(gpu.handle, self._memory, "nvmlDeviceGetMemoryInfo") is None:
+            if self._ask(gpu.handle, self._memory, _MEMORY) is None:
                 self._ask(gpu.handle, self._binding.number, _ECC, _UNCORRECTED, _VOLATILE)
         except _GpuGone:
             return True
