@@ -50,15 +50,11 @@ build() {
 		fail "the packages of the lock file could not be installed (see above)" "check the way to the package index"
 	site="$("$building/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	"$python" "$here/release.py" copy "$site"
-	# What only an installation needs, and scripts that know the temporary path.
-	"$building/bin/python" -m pip uninstall --quiet --yes --disable-pip-version-check pip setuptools 2>/dev/null
-	find "$building/bin" -mindepth 1 ! -name 'python*' -delete
 	sed -i '/^command = /d' "$building/pyvenv.cfg"
 	script="$building/bin/ostler"
 	printf '#!%s/bin/python -I\nimport sys\nfrom ostler.cli.main import main\nsys.exit(main())\n' "$PREFIX/versions/$identity" >"$script"
 	chmod 0755 "$script"
-	find "$building" -name __pycache__ -prune -exec rm -rf {} +
-	"$building/bin/python" -m compileall -q -j 0 -s "$building" -p "$PREFIX/versions/$identity" "$site"
+	"$building/bin/python" "$here/../deploy/image/packages.py" "$building" "$PREFIX/versions/$identity"
 	rm -rf "${root:?}/versions/$identity" # without its command: somebody has taken it apart
 	mv -T "$building" "$root/versions/$identity"
 	trap - EXIT

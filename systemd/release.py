@@ -16,6 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent
 INSTALLS = (
     "requirements.lock",
     "deploy/image/lock.py",
+    "deploy/image/packages.py",
     "systemd/install.sh",
     "systemd/places.sh",
     "systemd/release.py",

@@ -18,7 +18,7 @@ VARIABLE = "OSTLER_CLUSTER"
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.02, 0.1, 1.2
 """Seconds between two looks, and by how much they grow; conditions are waited for, never slept for.
 
-A question to an API server costs 8 ms of a core, for it and for who asks: the cores belong to what is waited for.
+A question to an API server costs 2.5 ms of a core, for it and for who asks: the cores belong to what is waited for.
 """
 
 _children: dict[Path, list[subprocess.Popen[bytes]]] = {}
