@@ -11,11 +11,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 
 from node.health.finding import Finding
-from node.health.policy import ENDED_BY_RESETS, RECOVERY_WORDS, Policy
+from node.health.policy import ENDED_BY_RESETS, Policy
 from node.health.signal import Condition, HealthEvent, Instance, Look, Trouble, instance_of, is_instance, reaches
 from node.health.state import Action, Health, HealthState, Recovery
 from node.health.track import Track
-from node.health.xids import is_of_all_instances, meaning
+from node.health.wording import condition_reason, event_reason
+from node.health.xids import is_of_all_instances
 from node.inventory.model import Device, DeviceKind, is_gone
 from node.values import Value, replace, value
 
@@ -26,24 +27,6 @@ _UNSEEN = 3600.0
 """Seconds after which findings against a device that no scan knows are forgotten."""
 _ABSENT = 30 * 24 * 3600.0
 """The same for findings that a person must end: longer than a node waits for its driver, or a GPU for its vendor."""
-_SENTENCES = {
-    Trouble.ECC: "uncorrectable memory errors",
-    Trouble.ROW_REMAP: "a memory row waits to be remapped at the next reset",
-    Trouble.LOST: "it left the bus or does not answer its driver",
-    Trouble.SRAM: "its SRAM has more uncorrectable errors than NVIDIA allows",
-    Trouble.FABRIC: "the NVLink fabric does not serve it as it should",
-    Trouble.NVLINK: "errors on its NVLinks",
-    Trouble.THERMAL: "it is slowed down because of its temperature",
-    Trouble.POWER: "it is slowed down because of its power",
-    Trouble.CARRIER: "its link is down",
-    Trouble.PORT: "its RDMA port is not active",
-    Trouble.UNBOUND: "no driver is bound to it",
-    Trouble.NODE: "its device node does not exist",
-    Trouble.AER: "PCIe errors that were not correctable",
-    Trouble.PCIE_LINK: "its PCIe link is narrower or slower than it should be",
-    Trouble.MPS: "its MPS server ended",
-    Trouble.SILENT: "its state is unknown: its driver does not answer",
-}
 _RESET_IF_LOST = frozenset({DeviceKind.GPU, DeviceKind.MIG})
 """Kinds whose lost devices do not come back by themselves; scans say so, too."""
 _Key = tuple[str, Trouble, Action, Instance | None]
@@ -127,7 +110,7 @@ class Findings:
             EVENT,
             action,
             _recovery(event.kind, action, device),
-            _event_reason(event),
+            event_reason(event),
             now,
             now,
             event=True,
@@ -324,21 +307,6 @@ class Findings:
             track.over_at(pace),
             over=track.clean is not None,
         )
-
-
-def condition_reason(condition: Condition) -> str:
-    """The condition in one sentence."""
-    if condition.kind is Trouble.RECOVERY and not condition.detail:
-        wanted = RECOVERY_WORDS.get(condition.code or 0, f"recovery action {condition.code}")
-        return f"the driver asks for {wanted}"
-    return condition.detail or _SENTENCES.get(condition.kind, condition.kind.value)
-
-
-def _event_reason(event: HealthEvent) -> str:
-    if event.kind is not Trouble.XID or event.code is None:
-        return condition_reason(Condition(event.kind, event.detail, event.code))
-    words = meaning(event.code)
-    return f"the driver reported XID {event.code}{f' ({words})' if words else ''}"
 
 
 def _key(track: Track) -> _Key:

@@ -1,4 +1,4 @@
-"""Changes of health in sentences for people: one event per cause, however many devices it affects. Pure."""
+"""Troubles and changes of health in sentences for people: one event per cause, whatever the number of devices. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Iterable
 
 from node.events import EventType
 from node.health.finding import Verdict
+from node.health.policy import RECOVERY_WORDS
+from node.health.signal import Condition, HealthEvent, Trouble
 from node.health.state import HealthState, Recovery
+from node.health.xids import meaning
 from node.values import Value, value
 
 _SHOWN = 3
@@ -18,6 +21,24 @@ _ENDS = {
     Recovery.REPLACE: "; recovers when a person clears it ('ostler health clear')",
     Recovery.PERSON: "; ends when the override is cleared ('ostler health clear') or expires",
 }
+_SENTENCES = {
+    Trouble.ECC: "uncorrectable memory errors",
+    Trouble.ROW_REMAP: "a memory row waits to be remapped at the next reset",
+    Trouble.LOST: "it left the bus or does not answer its driver",
+    Trouble.SRAM: "its SRAM has more uncorrectable errors than NVIDIA allows",
+    Trouble.FABRIC: "the NVLink fabric does not serve it as it should",
+    Trouble.NVLINK: "errors on its NVLinks",
+    Trouble.THERMAL: "it is slowed down because of its temperature",
+    Trouble.POWER: "it is slowed down because of its power",
+    Trouble.CARRIER: "its link is down",
+    Trouble.PORT: "its RDMA port is not active",
+    Trouble.UNBOUND: "no driver is bound to it",
+    Trouble.NODE: "its device node does not exist",
+    Trouble.AER: "PCIe errors that were not correctable",
+    Trouble.PCIE_LINK: "its PCIe link is narrower or slower than it should be",
+    Trouble.MPS: "its MPS server ended",
+    Trouble.SILENT: "its state is unknown: its driver does not answer",
+}
 REASONS = {
     HealthState.HEALTHY: (EventType.NORMAL, "DeviceHealthy"),
     HealthState.DEGRADED: (EventType.WARNING, "DeviceDegraded"),
@@ -25,6 +46,22 @@ REASONS = {
     HealthState.UNKNOWN: (EventType.WARNING, "DeviceUnknown"),
 }
 LIMIT_ON, LIMIT_RELEASED = "HealthBrakeOn", "HealthBrakeReleased"
+
+
+def condition_reason(condition: Condition) -> str:
+    """The condition in one sentence."""
+    if condition.kind is Trouble.RECOVERY and not condition.detail:
+        wanted = RECOVERY_WORDS.get(condition.code or 0, f"recovery action {condition.code}")
+        return f"the driver asks for {wanted}"
+    return condition.detail or _SENTENCES.get(condition.kind, condition.kind.value)
+
+
+def event_reason(event: HealthEvent) -> str:
+    """The event in one sentence."""
+    if event.kind is not Trouble.XID or event.code is None:
+        return condition_reason(Condition(event.kind, event.detail, event.code))
+    words = meaning(event.code)
+    return f"the driver reported XID {event.code}{f' ({words})' if words else ''}"
 
 
 @value

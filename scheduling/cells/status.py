@@ -140,50 +140,43 @@ def cluster_status(state: ClusterState, name: str) -> tuple[CellStatus, ...]:
 
 def _physical(cell: PhysicalCell, leaf_type: str, *, is_shallow: bool) -> CellStatus:
     children: tuple[CellStatus, ...] = ()
-    if is_shallow:
-        state = _state_of(cell)
-    elif cell.children:
+    if not is_shallow and cell.children:
         children = tuple([_physical(each, "", is_shallow=False) for each in cell.children])
-        state = _strongest([each.state for each in children])
-    else:
-        state = cell.state
     own = cell.used_by if cell.reserved_by is None else cell.reserved_by
     virtual = cell.virtual
     cluster = virtual.cluster if virtual is not None else own.cluster if own is not None else ""
-    return CellStatus(
-        kind=cell.kind,
-        leaf_type=leaf_type,
-        is_node_level=cell.level == cell.node_level,
-        address=cell.address,
-        state=state,
-        healthy=cell.healthy,
-        priority=cell.priority,
-        children=children,
-        virtual_cluster=cluster,
-        other=None if is_shallow or virtual is None else _virtual(virtual, "", is_shallow=True),
-    )
+    other = None if is_shallow or virtual is None else _virtual(virtual, "", is_shallow=True)
+    return _status(cell, leaf_type, children, cluster, other)
 
 
 def _virtual(cell: VirtualCell, leaf_type: str, *, is_shallow: bool) -> CellStatus:
     children: tuple[CellStatus, ...] = ()
-    if is_shallow or not cell.children:
-        state = _state_of(cell)
-    else:
+    if not is_shallow and cell.children:
         children = tuple([_virtual(each, "", is_shallow=False) for each in cell.children])
-        state = _strongest([each.state for each in children])
     physical = cell.physical
+    other = None if is_shallow or physical is None else _physical(physical, "", is_shallow=True)
+    return _status(cell, leaf_type, children, cell.cluster, other)
+
+
+def _status(
+    cell: PhysicalCell | VirtualCell,
+    leaf_type: str,
+    children: tuple[CellStatus, ...],
+    cluster: str,
+    other: CellStatus | None,
+) -> CellStatus:
     return CellStatus(
         kind=cell.kind,
         leaf_type=leaf_type,
         is_node_level=cell.level == cell.node_level,
         address=cell.address,
-        state=state,
+        state=_strongest([each.state for each in children]) if children else _state_of(cell),
         healthy=cell.healthy,
         priority=cell.priority,
         children=children,
-        virtual_cluster=cell.cluster,
-        other=None if is_shallow or physical is None else _physical(physical, "", is_shallow=True),
-        is_physical=False,
+        virtual_cluster=cluster,
+        other=other,
+        is_physical=isinstance(cell, PhysicalCell),
     )
 
 
