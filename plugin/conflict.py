@@ -52,8 +52,8 @@ class Conflict:
         self._clock = clocks.monotonic
         self._until = 0.0
         self._lost_at = -RECENT
-        self._patience = RegistrationDelay(60.0, 600.0, clocks.random)
-        self._unfound = RegistrationDelay(5.0, 3600.0, clocks.random)
+        self._patience = RegistrationDelay(60.0, 600.0, clocks)
+        self._unfound = RegistrationDelay(5.0, 3600.0, clocks)
 
     async def find(self, own: Sequence[Path], taken: frozenset[str]) -> tuple[Path, ...]:
         """Sockets of others that serve the resource, its devices or those ``taken``; asks every possible one."""

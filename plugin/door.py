@@ -100,8 +100,8 @@ class PluginDoor:
         self._clocks = clocks
         self._open_watch = open_watch
         self._pace = pace or QuestionPace()
-        self._view = KubeletView(folders.pod_resources, self.bus, clock=clocks.monotonic, pace=self._pace)
-        self._recent = RecentGrants(clocks.monotonic)
+        self._view = KubeletView(folders.pod_resources, self.bus, clocks=clocks, pace=self._pace)
+        self._recent = RecentGrants(clocks)
         self._placement = PlacementMap()
         self._resources: dict[str, _Resource] = {}
         self._predecessors = Predecessors(folders.registry)

@@ -16,8 +16,9 @@ rely on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
+from node.clocks import Clocks
 from node.topology.model import Place
 from node.values import Value, quick, value
 from plugin.preferred import Preference
@@ -38,11 +39,11 @@ class _Grant(Value):
 
 
 class RecentGrants:
-    """The memory shared by all resources of a door; ``clock`` returns monotonic seconds."""
+    """The memory shared by all resources of a door."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clocks: Clocks) -> None:
         self.expected = ExpectedGpus()
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._until = 0.0
         self._grants: dict[str, _Grant] = {}
 

@@ -17,7 +17,7 @@ import contextlib
 import logging
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -25,6 +25,7 @@ from typing import Final
 import grpc
 import grpc.aio
 
+from node.clocks import Clocks
 from node.events import EventBus
 from node.kubelet.podresources import PodResourcesRefused, by_resource, healthy_ids, socket_below
 from node.sockets import CHANNEL, FileId, is_socket
@@ -156,11 +157,11 @@ class KubeletView:
     Before the first ``want`` it asks nothing, and takes no answers from others.
     """
 
-    def __init__(self, socket: Path, bus: EventBus, *, clock: Callable[[], float], pace: QuestionPace) -> None:
+    def __init__(self, socket: Path, bus: EventBus, *, clocks: Clocks, pace: QuestionPace) -> None:
         self.answer: AllocatableAnswer | None = None
         self._socket = socket
         self._bus = bus
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._pace = pace
         self._wanted = math.inf
         self._regular = math.inf
@@ -184,7 +185,7 @@ class KubeletView:
         self._woken.set()
 
     def heard(self, asked_at: float, healthy: Iterable[tuple[str, str]] | None) -> None:
-        """Take an answer that another part got at this time (of ``clock``): resource and id of every healthy device.
+        """Take an answer that another part got at this time (monotonic): resource and id of every healthy device.
 
         It replaces the next regular question if that is due soon enough. ``healthy``: None if the kubelet refused.
         """

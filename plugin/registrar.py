@@ -79,9 +79,9 @@ class Registrar:
         self._hands_over = False
         self._woken = asyncio.Event()
         self._seen = RegistrarMemory()
-        self._serve_backoff = RegistrationDelay(1.0, 30.0, clocks.random)
-        self._register_backoff = RegistrationDelay(0.05, 30.0, clocks.random)
-        self._refused_backoff = RegistrationDelay(5.0, 300.0, clocks.random)
+        self._serve_backoff = RegistrationDelay(1.0, 30.0, clocks)
+        self._register_backoff = RegistrationDelay(0.05, 30.0, clocks)
+        self._refused_backoff = RegistrationDelay(5.0, 300.0, clocks)
         self._pace = pace
         self._possession = SlotOwnership(listing, folders, view, pace=pace, woken=self._woken)
         self._contest = Conflict(folders, listing, view, events=events, observer=observer, clocks=clocks)

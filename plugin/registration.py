@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 
+from node.clocks import Clocks
 from node.sockets import MAX_PATH, PREFIX, FileId
 from node.values import Record, Value, record, value
 from plugin.kubelet import RegistrationPath
@@ -121,10 +122,10 @@ class Predecessors:
 class RegistrationDelay:
     """Delays in seconds: ``first``, doubled each time up to ``limit``, each cut by up to a quarter at random."""
 
-    def __init__(self, first: float, limit: float, random: Callable[[], float]) -> None:
+    def __init__(self, first: float, limit: float, clocks: Clocks) -> None:
         self._first = first
         self._limit = limit
-        self._random = random
+        self._random = clocks.random
         self._next = first
 
     def delay(self) -> float:

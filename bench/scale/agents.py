@@ -27,6 +27,7 @@ from typing import Any
 from driver.claims.model import ClaimError, ClaimReference
 from driver.door.door import DraDoor
 from driver.door.registration import DoorOptions
+from node.clocks import SYSTEM
 from node.events import EventType
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.identity import IdentityStore
@@ -126,13 +127,13 @@ class CrowdAgent:
 
     def __init__(self, settings: Settings, snapshot: Snapshot, edges: Edges) -> None:
         self._snapshot = snapshot
-        self._events = EventLog(edges.clock)
+        self._events = EventLog(edges)
         books = open_books(
             settings,
             edges,
             compute_processes((), settings.roots.proc),
             self._events,
-            HoldsMetrics(edges.clock),
+            HoldsMetrics(edges),
             reader=IdleKubelet(),
         )
         door = PluginDoor(kubelet_folders(settings), renderer, edges, events=self._events, observer=PluginObserver())
@@ -233,7 +234,7 @@ class _Process:
 
 def _scanned(recorded: str) -> Snapshot:
     settings = load(None, {"--recorded": str(nodes.path(recorded)), "--node-name": "any"}, {}).settings
-    found = Scanner(make_sources(settings), IdentityStore(None), time.time).scan(Snapshot())
+    found = Scanner(make_sources(settings), IdentityStore(None), SYSTEM).scan(Snapshot())
     return Snapshot(1, found.devices, found.sources, found.host, found.topology)
 
 

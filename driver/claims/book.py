@@ -56,8 +56,8 @@ MOST_FAILURES = 256
 class Failures:
     """The last problem of every claim that could not be prepared."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clocks: Clocks) -> None:
+        self._clock = clocks.clock
         self.by_uid: dict[str, ClaimStatus] = {}
 
     def add(self, claim: ClaimReference, problem: str) -> None:
@@ -112,8 +112,8 @@ class ClaimBook:
         self.monotonic = clocks.monotonic
         self.random = clocks.random
         self.locks = ClaimLocks()
-        self.tombstones = Tombstones(options.tombstone_age, clocks.monotonic)
-        self.failures = Failures(clocks.clock)
+        self.tombstones = Tombstones(options.tombstone_age, clocks)
+        self.failures = Failures(clocks)
         self.records: dict[str, ClaimRecord] = {}
         self.ledger = ledger
         self.store = RecordStore(options.state_dir / "claims")

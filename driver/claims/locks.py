@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Coroutine
 from typing import TypeVar
 
 from driver.claims.model import Unavailable
+from node.clocks import Clocks
 
 
 class ClaimLocks:
@@ -89,12 +90,12 @@ MOST = 4096
 class Tombstones:
     """UIDs in the order of their release; ages are by a monotonic clock."""
 
-    def __init__(self, age: float, monotonic: Callable[[], float], most: int = MOST) -> None:
+    def __init__(self, age: float, clocks: Clocks, most: int = MOST) -> None:
         self.serial = 0
         """How many were ever set; a call that began at a number is overtaken by tombstones with a greater one."""
         self._age = age
         self._most = most
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._set: dict[str, tuple[int, float]] = {}
 
     def add(self, uid: str) -> None:

@@ -18,13 +18,13 @@ import asyncio
 import contextlib
 import logging
 import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimReference, PartitionNotMade, PartitionPending, Unavailable
+from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
 from node.inventory.model import Device, PartitionShape
 from node.ledger.events import OfferChanged
@@ -86,7 +86,7 @@ class ClaimPartitions:
         maker: PartitionMaker | None,
         rescan: Callable[[frozenset[str]], Awaitable[object]],
         observer: ClaimObserver,
-        monotonic: Callable[[], float],
+        clocks: Clocks,
         bus: EventBus,
         *,
         patience: float = _PATIENCE,
@@ -96,7 +96,7 @@ class ClaimPartitions:
         self._rescan = rescan
         self._bus = bus
         self._observer = observer
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._made: dict[str, dict[str, str]] = {}
         """By claim, the UUID of each of its partitions by device name; empty while the partition is being made."""
         self._fading: dict[str, bool] = {}
@@ -305,4 +305,4 @@ def unpartitioned(bus: EventBus) -> ClaimPartitions:
     async def look(_: frozenset[str]) -> None:
         """Nothing to do: there are no partitions to see."""
 
-    return ClaimPartitions(None, look, ClaimObserver(), time.monotonic, bus)
+    return ClaimPartitions(None, look, ClaimObserver(), SYSTEM, bus)

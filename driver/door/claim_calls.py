@@ -28,6 +28,7 @@ from driver.claims.contracts import ClaimPreparer
 from driver.claims.model import ClaimError, ClaimReference, PreparedDevice, Unavailable
 from driver.door.registration import DraDoorObserver
 from driver.door.successor import NoSuccessor, Successor
+from node.clocks import Clocks
 
 log = logging.getLogger("ostler.driver")
 
@@ -107,12 +108,12 @@ class ClaimCalls:
         claims: ClaimPreparer,
         observer: DraDoorObserver,
         *,
-        monotonic: Callable[[], float],
+        clocks: Clocks,
         reporter: ClaimReporter | None = None,
     ) -> None:
         self._claims = claims
         self._observer = observer
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._reporter = reporter
         self._begun: dict[tuple[Operation, str], asyncio.Task[Outcome]] = {}
         self._successor: Successor | None = None

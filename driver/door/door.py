@@ -78,11 +78,11 @@ class DraDoor:
         self._options = options
         self._events = events
         self._observer = observer
-        self._monotonic = clocks.monotonic
+        self._clocks = clocks
         self._random = clocks.random
         self._bus = bus
-        self._calls = ClaimCalls(claims, observer, monotonic=clocks.monotonic, reporter=reporter)
-        self._reports = HealthReports(options.pool, clock=clocks.clock, is_alive=is_alive, observer=observer)
+        self._calls = ClaimCalls(claims, observer, clocks=clocks, reporter=reporter)
+        self._reports = HealthReports(options.pool, clocks=clocks, is_alive=is_alive, observer=observer)
         self._serving: DoorSockets | None = None
         self._old: list[DoorSockets] = []
         self._stopping: set[asyncio.Task[None]] = set()
@@ -129,7 +129,7 @@ class DraDoor:
         if self._serving is None or not self._serving.named:
             return
         self._handing_over = True
-        self._calls.hand_over(Successor(self._options.folder, self._serving.made, self._monotonic))
+        self._calls.hand_over(Successor(self._options.folder, self._serving.made, self._clocks))
         self._set_state(RegistrationState.LEAVING, "calls are passed to the instance that takes over")
 
     async def leave(self, seconds: float) -> bool:
@@ -173,7 +173,7 @@ class DraDoor:
             self._observer.asked()
             if self._state is RegistrationState.REGISTERED and self._reports.streams:
                 return  # The kubelet is connected: another client asked, such as grpcurl.
-            self._since = self._monotonic()
+            self._since = self._clocks.monotonic()
             self._set_state(
                 RegistrationState.OFFERED, "the kubelet has asked and has not said yet whether it accepts the driver"
             )
@@ -182,7 +182,7 @@ class DraDoor:
         """See ``RegisteredDoor``."""
         if sockets is not self._serving or self._handing_over:
             return
-        self._since = self._monotonic()
+        self._since = self._clocks.monotonic()
         if refusal:
             self._observer.failed()
             self._grow()
@@ -196,7 +196,7 @@ class DraDoor:
 
     async def _look(self) -> float:
         """Do what is missing; returns seconds until the next check at the latest."""
-        now = self._monotonic()
+        now = self._clocks.monotonic()
         self._remove_dead_predecessors()
         if self._serving is None or not self._serving.intact:
             if self._state is RegistrationState.FAILED and now < self._since + self._delay:

@@ -20,6 +20,7 @@ from collections.abc import AsyncGenerator, Callable
 
 from driver.devices.view import DoorView, DraDevice
 from driver.door.registration import DraDoorObserver
+from node.clocks import Clocks
 from node.health.state import HealthState
 from node.offer import Cause
 from protos.drahealth.v1.api_pb2 import DeviceHealth, DeviceIdentifier, HealthStatus, NodeWatchResourcesResponse
@@ -67,13 +68,13 @@ class HealthReports:
         self,
         pool: str,
         *,
-        clock: Callable[[], float],
+        clocks: Clocks,
         is_alive: Callable[[], bool],
         observer: DraDoorObserver,
     ) -> None:
         self.streams = 0
         self._pool = pool
-        self._clock = clock
+        self._clock = clocks.clock
         self._is_alive = is_alive
         self._observer = observer
         self._devices: list[DeviceHealth] | None = None

@@ -9,8 +9,6 @@ own belongs to a successor; otherwise two ending instances would pass calls back
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +17,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from driver.door.registration import age, claim_sockets
+from node.clocks import SYSTEM, Clocks
 from node.sockets import CHANNEL, is_answered
 
 Answer = TypeVar("Answer", bound=Message)
@@ -35,10 +34,10 @@ class NoSuccessor(Exception):
 class Successor:
     """The instance that serves claims in ``folder`` and whose socket is younger than ``after`` (an ``age``)."""
 
-    def __init__(self, folder: Path, after: tuple[int, int], monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, folder: Path, after: tuple[int, int], clocks: Clocks = SYSTEM) -> None:
         self._folder = folder
         self._after = after
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._given_up = False
 
     def socket(self) -> Path | None:

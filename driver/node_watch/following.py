@@ -16,6 +16,7 @@ from driver.claims.model import Unavailable
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import JsonObject
 from kube.errors import KubeError, RequestError
+from node.clocks import Clocks
 
 if TYPE_CHECKING:
     from driver.resource_api.async_client import AsyncResourceApi
@@ -65,13 +66,13 @@ class Following(Generic[T]):
         follower: Follower[T],
         *,
         name: str,
-        random: Callable[[], float],
+        clocks: Clocks,
         policy: BackoffPolicy = RETRY,
     ) -> None:
         self._api = api
         self._follower = follower
         self._name = name
-        self._random = random
+        self._random = clocks.random
         self._policy = policy
         self._reflector: Reflector | None = None
         self._waiting_for = f"{name}: the API server has not been asked yet"

@@ -121,7 +121,7 @@ class NodeDoorsKeeper:
             look_every=look_every,
             on_learned=self._learned,
         )
-        self._following = Following(api, self, name=f"Node {node_name}", random=clocks.random, policy=policy)
+        self._following = Following(api, self, name=f"Node {node_name}", clocks=clocks, policy=policy)
 
     @property
     def doors(self) -> NodeDoors:

@@ -63,10 +63,10 @@ class NodePods:
         self._bus = bus
         self._monotonic = clocks.monotonic
         self._list_every = list_every
-        self._presence = Presence(clocks.monotonic)
+        self._presence = Presence(clocks)
         self._asked = asyncio.Event()
         self._is_to_publish = False
-        self._following = Following(api, self, name="pods of the node", random=clocks.random, policy=policy)
+        self._following = Following(api, self, name="pods of the node", clocks=clocks, policy=policy)
 
     @property
     def synced(self) -> bool:

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.json_stream import Fields
+from node.clocks import Clocks
 from node.values import Value, value
 
 MOST_CLAIMS = 128
@@ -206,10 +207,10 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
 
 
 class Presence:
-    """The pods that are here and those that are known to be gone. For one thread. ``monotonic``: seconds."""
+    """The pods that are here and those that are known to be gone. For one thread."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, clocks: Clocks) -> None:
+        self._monotonic = clocks.monotonic
         self._pods: dict[str, NodePod] = {}
         self._copies: dict[str, set[str]] = {}
         """UIDs of mirror pods by those of their static pods."""

@@ -18,11 +18,12 @@ pods that name it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 from driver.node_watch.pods import NodePod
 from kube.backoff import BackoffPolicy
+from node.clocks import Clocks
 from node.values import Record, Value, record, value
 
 HEAD_START = 16
@@ -118,11 +119,11 @@ class ReadTurn(Value):
 
 
 class ReadingOrder:
-    """For one thread; times are monotonic seconds. ``random`` returns numbers in [0, 1)."""
+    """For one thread; times are monotonic seconds."""
 
-    def __init__(self, pace: ReadPace, random: Callable[[], float]) -> None:
+    def __init__(self, pace: ReadPace, clocks: Clocks) -> None:
         self._pace = pace
-        self._random = random
+        self._random = clocks.random
         self._claims: dict[Key, _Claim] = {}
         self._pods: dict[str, _Pod] = {}
         self._namespaces: dict[str, _Namespace] = {}

@@ -109,7 +109,7 @@ class Reservations:
         self._bus = bus
         self._clock = clocks.clock
         self._monotonic = clocks.monotonic
-        self._order = ReadingOrder(pace, clocks.random)
+        self._order = ReadingOrder(pace, clocks)
         self._found: dict[Key, _Found] = {}
         self._problems: dict[Key, str] = {}
         self._cut: dict[str, str] = {}

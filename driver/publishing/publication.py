@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from kube.bodies import JsonObject
 from kube.errors import RequestError, Unreachable
+from node.clocks import Clocks
 from node.events import EventRecorder, EventType
 from node.values import Value, value
 
@@ -109,9 +110,9 @@ class Publication(Value):
 class PublishingFaults:
     """Remembers the last fault and whether it was reported; thread-safe."""
 
-    def __init__(self, events: EventRecorder, monotonic: Callable[[], float]) -> None:
+    def __init__(self, events: EventRecorder, clocks: Clocks) -> None:
         self._events = events
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._lock = threading.Lock()
         self._since: float | None = None
         self._patience = PATIENCE
@@ -170,8 +171,8 @@ AGAIN, RAREST = 60.0, 3600.0
 class DroppedTaints:
     """Used by one thread, except ``answered``; that thread calls ``on_dropped`` when the server drops a taint."""
 
-    def __init__(self, monotonic: Callable[[], float], on_dropped: Callable[[], None]) -> None:
-        self._monotonic = monotonic
+    def __init__(self, clocks: Clocks, on_dropped: Callable[[], None]) -> None:
+        self._monotonic = clocks.monotonic
         self._on_dropped = on_dropped
         self._keeps: bool | None = None
         self._dropped = False

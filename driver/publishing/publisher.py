@@ -112,7 +112,7 @@ class SlicePublisher:
         self._make = make
         self._peers = peers
         self._shown = shown
-        self._taints = DroppedTaints(clocks.monotonic, on_dropped)
+        self._taints = DroppedTaints(clocks, on_dropped)
         self._on_dropped = on_dropped
         self._gives_way = gives_way
         self._uncounted = False
@@ -120,7 +120,7 @@ class SlicePublisher:
         self._interval = interval
         self._backoff = Backoff(BackoffPolicy(), clocks.random)
         self._monotonic = clocks.monotonic
-        self._faults = PublishingFaults(events, clocks.monotonic)
+        self._faults = PublishingFaults(events, clocks)
         self._changed = threading.Condition()
         self._view: DoorView | None = None
         self._stopped = False

@@ -42,9 +42,9 @@ class Controller:
         self._given = False
         self._asked: set[str] = set()
         self._queue = options.queue or PoolQueue(options.clocks)
-        self._store = SliceStore(options.mutation_cache_ttl, options.clocks.monotonic, options.reconcile_pool_with_name)
+        self._store = SliceStore(options.mutation_cache_ttl, options.clocks, options.reconcile_pool_with_name)
         self._sync = PoolSync(options, self._store, self._selector(), self._node())
-        self._repairs = Repairs(options.sync_delay, options.clocks.monotonic)
+        self._repairs = Repairs(options.sync_delay, options.clocks)
         self._watching: Watching | None = None
         self._worker = threading.Thread(target=self._work, name="slices", daemon=True)
         self._stopped = threading.Event()

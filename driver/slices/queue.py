@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable
 from typing import Protocol
 
 from kube.backoff import BackoffPolicy
@@ -144,9 +143,9 @@ _MEMORY = 20
 class Repairs:
     """Counts repairs by pool. Not thread-safe."""
 
-    def __init__(self, delay: float, monotonic: Callable[[], float]) -> None:
+    def __init__(self, delay: float, clocks: Clocks) -> None:
         self._delay = delay
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._made: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=_MEMORY))
 
     def made(self, pool: str) -> None:

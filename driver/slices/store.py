@@ -11,9 +11,10 @@ the slices again (upstream's controller forgets them instead, and creates them t
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kube.bodies import Json, JsonObject, object_at, text_at
+from node.clocks import Clocks
 from node.values import Record, Value, record, replace, value
 
 
@@ -28,9 +29,9 @@ class _Entry(Record):
 class SliceStore:
     """Thread-safe. ``ttl`` in seconds. ``pool``: the only pool to keep, empty for all."""
 
-    def __init__(self, ttl: float, monotonic: Callable[[], float], pool: str = "") -> None:
+    def __init__(self, ttl: float, clocks: Clocks, pool: str = "") -> None:
         self._ttl = ttl
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
         self._pool = pool
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}

@@ -111,7 +111,7 @@ class HealthKeeper:
     """See the module. Hears ``HealthEvent`` and ``Look`` on ``bus``; publishes ``SnapshotJudged``.
 
     ``clock`` gives Unix seconds, ``steady`` seconds that only grow: a clock that is set neither ends a quiet time nor
-    makes it longer. ``boot`` identifies the boot (empty: unknown). Data that must survive a restart is published as
+    prolongs it. ``boot`` identifies the boot (empty: unknown). Data that must survive a restart is published as
     ``HealthDataChanged``; ``recall`` restores it.
     """
 

@@ -74,7 +74,7 @@ class Inventory:
         min_interval: float = 0.5,
         quiesce: Quiesce | None = None,
     ) -> None:
-        self._scanner = Scanner(tuple(sources), identities, clocks.clock, quiesce)
+        self._scanner = Scanner(tuple(sources), identities, clocks, quiesce)
         self._bus = bus
         self.max_interval = max_interval
         self._min_interval = min_interval

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from operator import attrgetter
 
+from node.clocks import Clocks
 from node.inventory.devices import devices_of, host_of, statuses_of
 from node.inventory.facts import NodeFacts, NvmlFacts, merge
 from node.inventory.identity import Identities, IdentityStore
@@ -59,12 +60,12 @@ class Scanner:
         self,
         sources: tuple[Source, ...],
         identities: IdentityStore,
-        clock: Callable[[], float],
+        clocks: Clocks,
         quiesce: Quiesce | None = None,
     ) -> None:
         self._sources = sources
         self._identities = identities
-        self._clock = clock
+        self._clock = clocks.clock
         self._quiesce = quiesce
         self._uses = LingeringUses()
         self._overrides: tuple[PlaceOverride, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from node.clocks import Clocks
@@ -64,11 +64,11 @@ class BookkeepingOptions(Value):
 
 
 class LossEvents:
-    """Posts events about pods that lost a device; ``clock``: monotonic seconds."""
+    """Posts events about pods that lost a device."""
 
-    def __init__(self, events: EventRecorder, clock: Callable[[], float]) -> None:
+    def __init__(self, events: EventRecorder, clocks: Clocks) -> None:
         self._events = events
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._reported: dict[str, float] = {}
         """When an event was last posted for each device."""
 
@@ -144,7 +144,7 @@ class Bookkeeping:
         )
         self.releases = Releases(
             self.tenants,
-            containers or NodeContainers(options.cgroups, options.proc, clock=clocks.monotonic),
+            containers or NodeContainers(options.cgroups, options.proc, clocks=clocks),
             self.grants,
             options.state_dir,
             bus=self.bus,
@@ -156,9 +156,9 @@ class Bookkeeping:
         )
         self.bus.subscribe(Reading, self._read)
         self._process_check = ProcessCheck(
-            self.pending_release, processes, self.bus, clock=clocks.monotonic, events=events, observer=observer
+            self.pending_release, processes, self.bus, clocks=clocks, events=events, observer=observer
         )
-        self._losses = LossEvents(events, clocks.monotonic)
+        self._losses = LossEvents(events, clocks)
         self._shown = ListedDevices()
         self._at_scheduler: frozenset[str] = frozenset()
         self._attributing: asyncio.Task[None] | None = None

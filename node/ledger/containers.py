@@ -19,10 +19,11 @@ import math
 import os
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Protocol
 
+from node.clocks import Clocks
 from node.inventory.sysfs.files import read_now
 from node.ledger.processes import sees_processes
 from node.opening import read_kernel_text
@@ -53,10 +54,10 @@ class PodContainers(Protocol):
 
 
 class NodeContainers:
-    """Checks the cgroups below ``cgroups`` and the processes in ``proc``; ``clock``: monotonic seconds."""
+    """Checks the cgroups below ``cgroups`` and the processes in ``proc``."""
 
-    def __init__(self, cgroups: Path, proc: Path, *, clock: Callable[[], float]) -> None:
-        self._cgroups = PodCgroups(cgroups, clock=clock)
+    def __init__(self, cgroups: Path, proc: Path, *, clocks: Clocks) -> None:
+        self._cgroups = PodCgroups(cgroups, clocks=clocks)
         self._proc = proc
         self._sees_processes = sees_processes(proc)
         self._off = ""
@@ -155,11 +156,11 @@ _PODS, _SLICE = "kubepods", ".slice"
 
 
 class PodCgroups:
-    """The pods' cgroups below ``root``, where the node's cgroups are mounted; ``clock``: monotonic seconds."""
+    """The pods' cgroups below ``root``, where the node's cgroups are mounted."""
 
-    def __init__(self, root: Path, *, clock: Callable[[], float]) -> None:
+    def __init__(self, root: Path, *, clocks: Clocks) -> None:
         self.root = root
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._folders: tuple[str, ...] = ()
         self._searched = -math.inf
         self.is_proved = False

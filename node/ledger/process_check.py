@@ -15,8 +15,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
+from node.clocks import Clocks
 from node.events import EventBus, EventRecorder, EventType
 from node.health.wording import named
 from node.inventory.live.passing import in_passing
@@ -204,10 +205,7 @@ class _Finding(Value):
 
 
 class ProcessCheck:
-    """Makes the checks that are ordered while ``run`` runs, and publishes ``ReleasesAdvanced`` on ``bus``.
-
-    ``clock``: monotonic seconds.
-    """
+    """Makes the checks that are ordered while ``run`` runs, and publishes ``ReleasesAdvanced`` on ``bus``."""
 
     def __init__(
         self,
@@ -215,14 +213,14 @@ class ProcessCheck:
         processes: ComputeProcesses,
         bus: EventBus,
         *,
-        clock: Callable[[], float],
+        clocks: Clocks,
         events: EventRecorder,
         observer: HoldsObserver = HoldsObserver(),  # noqa: B008 - it has no state
     ) -> None:
         self._pending_release = pending_release
         self._processes = processes
         self._bus = bus
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._events = events
         self._observer = observer
         self._named: dict[str, tuple[int, tuple[Process, ...]]] = {}

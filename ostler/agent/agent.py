@@ -70,8 +70,8 @@ class Agent:
         self._hardware = sources
         self._load = load
         self._edges = edges or Edges()
-        self._events = EventLog(self._edges.clock)
-        self._metrics = AgentMetrics(self._edges.clock)
+        self._events = EventLog(self._edges)
+        self._metrics = AgentMetrics(self._edges)
         self._bus = bus = EventBus(log)
         bus.subscribe(ScanDone, self._metrics.scans.scanned)
         bus.subscribe(SnapshotPublished, self._metrics.scans.published)

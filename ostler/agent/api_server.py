@@ -10,12 +10,11 @@ import logging
 import math
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from node.clocks import chance
+from node.clocks import SYSTEM, Clocks, chance
 from node.values import Value, value
 from ostler import __version__
 from ostler.agent.event_log import call_on
@@ -44,8 +43,8 @@ PROVED = 5.0
 class RecentProofs:
     """See ``driver.resource_api.client.NodeProofs``; for all parts of the process and their threads."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._monotonic = monotonic
+    def __init__(self, clocks: Clocks = SYSTEM) -> None:
+        self._monotonic = clocks.monotonic
         self._lock = threading.Lock()
         self._node: JsonObject = {}
         self._until = -math.inf

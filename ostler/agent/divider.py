@@ -93,7 +93,7 @@ class HardwareDivider:
             self._inventory,
             self._bus,
             events=self._events,
-            clock=self._clocks.clock,
+            clocks=self._clocks,
         )
         group.create_task(self._layouts.run(), name="MIG layouts")
 
@@ -110,7 +110,7 @@ class HardwareDivider:
             self._bus,
             record=VfRecord(self._settings.state_dir, boot_id(self._settings.roots.proc)),
             events=self._events,
-            clock=self._clocks.clock,
+            clocks=self._clocks,
         )
         self._publisher.follow_functions(self._functions)
         group.create_task(self._functions.run(), name="virtual functions")

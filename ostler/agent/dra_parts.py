@@ -102,16 +102,14 @@ class DraParts:
         driver, node_name, bus = settings.dra.driver_name, settings.node_name, books.bus
         self._settings, self._edges, self._books, self._events = settings, edges, books, events
         self._check = check = node_check(settings)
-        self.metrics = DraMetrics(books.observer, edges.clock)
+        self.metrics = DraMetrics(books.observer, edges)
         self.api = AsyncResourceApi(
             lambda: resource_api(settings, edges.random, connections=CALLS + 2, pairs=pairs, proofs=proofs),
             threads=CALLS,
         )
         self.shown = self._shown_before()
         self.status = ClaimStatusWriter(driver, self.api, events=events, clocks=edges)
-        self.partitions = ClaimPartitions(
-            partitions.maker, partitions.rescan, self.metrics.claims, edges.monotonic, bus
-        )
+        self.partitions = ClaimPartitions(partitions.maker, partitions.rescan, self.metrics.claims, edges, bus)
         self.sharing = ClaimSharing(sharing, settings.state_dir, boot_id(settings.roots.proc))
         self.metadata = MetadataFiles(settings.dra.plugins_dir / driver, settings.cdi.directory, driver)
         self.node_claims = NodeClaims(

@@ -8,6 +8,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
+from node.clocks import Clocks
 from node.events import Event, EventBus, EventRecorder, EventType
 from node.metrics import Counter
 
@@ -19,8 +20,8 @@ KEPT = 100
 class EventLog:
     """An ``EventRecorder`` that keeps the last events, and publishes each as an ``Event`` on ``bus``."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
+    def __init__(self, clocks: Clocks) -> None:
+        self._clock = clocks.clock
         self._events: deque[Event] = deque(maxlen=KEPT)
         self.counts = Counter("ostler_events", "Events reported in log and status.", ("type", "reason"))
         self.bus = EventBus()

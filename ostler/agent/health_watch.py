@@ -171,7 +171,7 @@ class HealthWatch:
             sys=settings.roots.sys,
             proc=settings.roots.proc,
             dev_root=settings.nvidia.dev_root_mount,
-            clock=self._clocks.clock,
+            clocks=self._clocks,
         )
         self.live.observe(self._scanned, self._settings.rules)
         self.live.follow(self._in_pods)
@@ -185,7 +185,7 @@ class HealthWatch:
             return None
         from node.inventory.nvidia.signals.source import NvmlSignals
 
-        self._nvml = NvmlSignals(sessions, self._bus, clock=self._clocks.clock)
+        self._nvml = NvmlSignals(sessions, self._bus, clocks=self._clocks)
         self._nvml.observe(self._scanned)
         return self._nvml
 

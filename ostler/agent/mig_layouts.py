@@ -11,8 +11,9 @@ import asyncio
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from node.clocks import Clocks
 from node.events import EventBus, EventRecorder, EventType
 from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
 from node.inventory.model import Device, DeviceKind, Snapshot
@@ -30,7 +31,7 @@ log = logging.getLogger("ostler.partitions")
 
 
 class MigLayouts:
-    """For the event loop only; threads call the driver. ``bus``: the inventory's. ``clock``: Unix seconds."""
+    """For the event loop only; threads call the driver. ``bus``: the inventory's."""
 
     def __init__(
         self,
@@ -41,14 +42,14 @@ class MigLayouts:
         bus: EventBus,
         *,
         events: EventRecorder,
-        clock: Callable[[], float],
+        clocks: Clocks,
     ) -> None:
         self._settings = settings
         self._maker = maker
         self._books = books
         self._inventory = inventory
         self._events = events
-        self._clock = clock
+        self._clock = clocks.clock
         self._woken = asyncio.Event()
         self._reported: dict[str, tuple[MigLayout, str]] = {}
         """By GPU, the layout that could not be made of it, and the cause."""

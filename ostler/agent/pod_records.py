@@ -193,7 +193,7 @@ class PodRecords:
         self._has_notes = asyncio.Event()
         self._reported: deque[float] = deque(maxlen=MOST_EVENTS)
         self._fault = ""
-        self._following = Following(api, self, name="records of pods", random=clocks.random, policy=policy)
+        self._following = Following(api, self, name="records of pods", clocks=clocks, policy=policy)
         bus.subscribe(Reading, self._read)
 
     def reasons(self) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
+from node.clocks import Clocks
 from node.events import EventBus, EventRecorder, EventType
 from node.files import FileError
 from node.inventory.loop import Inventory, InventoryStopped, SnapshotPublished
@@ -35,7 +35,7 @@ _LOOK = 0.5
 
 
 class VirtualFunctions:
-    """For the event loop only; threads call the kernel. ``bus``: the inventory's. ``clock``: Unix seconds.
+    """For the event loop only; threads call the kernel. ``bus``: the inventory's.
 
     ``patience``: seconds for ``WITHDRAWN`` and ``VISIBLE``. ``making``: what was made and what was not, for people.
     """
@@ -50,7 +50,7 @@ class VirtualFunctions:
         *,
         record: VfRecord,
         events: EventRecorder,
-        clock: Callable[[], float],
+        clocks: Clocks,
         patience: tuple[float, float] = (WITHDRAWN, VISIBLE),
     ) -> None:
         self._settings = settings
@@ -59,7 +59,7 @@ class VirtualFunctions:
         self._books = books
         self._inventory = inventory
         self._events = events
-        self._clock = clock
+        self._clock = clocks.clock
         self._withdrawn, self._visible = patience
         self._woken = asyncio.Event()
         self._reported: dict[str, tuple[int, str]] = {}

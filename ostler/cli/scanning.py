@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from node.clocks import SYSTEM
 from node.inventory.source import Source
 from ostler.agent.sources import make_sources
 from ostler.cli.exits import CommandFailed
@@ -45,11 +46,10 @@ def open_sources(settings: Settings, *, profiles: bool = False) -> Iterator[tupl
 def scan_once(settings: Settings) -> Snapshot:
     """What a scan without an agent finds; nothing of the agent's state is read or written."""
     # Here and not above: the agent scans by itself.
-    import time
 
     from node.inventory.identity import IdentityStore
     from node.inventory.model import Snapshot
     from node.inventory.scan import Scanner
 
     with open_sources(settings) as sources:
-        return Scanner(sources, IdentityStore(None), time.time).scan(Snapshot())
+        return Scanner(sources, IdentityStore(None), SYSTEM).scan(Snapshot())

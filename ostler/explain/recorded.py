@@ -6,7 +6,6 @@ configuration, environment and state do not matter.
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 from driver.devices.description import counter_set, slice_device
@@ -18,6 +17,7 @@ from driver.slices.content import new_object
 from driver.slices.model import Pool, node_owner, pack
 from driver.slices.planning import ByIndex
 from kube.bodies import JsonObject
+from node.clocks import SYSTEM
 from node.door_policy import NodeDoors, Taints, TaintSupport, effective
 from node.eligibility import offer
 from node.inventory.identity import IdentityStore
@@ -107,7 +107,7 @@ def _settings(file: Path, config: Path | None, name: str) -> Settings:
 def _scanned(settings: Settings, file: Path) -> Snapshot:
     source = RecordedSource(file)
     source.read()  # Raises, where the scanner would only report a failed source.
-    scanner = Scanner((source,), IdentityStore(None), time.time)
+    scanner = Scanner((source,), IdentityStore(None), SYSTEM)
     scanner.override(settings.topology_overrides)
     return replace(scanner.scan(Snapshot()), generation=1)
 

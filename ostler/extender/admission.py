@@ -25,6 +25,7 @@ from kube.collection import Collection
 from kube.errors import KubeError, NotFound, WriteConflict
 from kube.json_stream import Fields
 from kube.reflector import Handler, Reflector
+from node.clocks import Clocks
 from ostler.extender.check_answers import (
     CheckAnswer,
     WorkloadUnfit,
@@ -39,6 +40,7 @@ from ostler.extender.check_answers import (
 )
 from ostler.extender.check_writing import GROUP, VERSION, AdmissionClient, CheckWriter, WorkloadReporter, is_ours
 from ostler.extender.holds import CellHolds
+from ostler.extender.lease import ActiveReplica
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.workloads import FIELDS, KueueWorkload, WorkloadStep, read_workload
 from scheduling.cells.decision import CellsUserError, PodPlaced, PodPreempting
@@ -58,8 +60,7 @@ CHECK_FIELDS: Fields = {
 
 
 class AdmissionController:
-    """Answers checks from ``start`` to ``stop``; ``random`` gives numbers in [0, 1), ``may_act`` is asked before each
-    write."""
+    """Answers checks from ``start`` to ``stop``; asks ``replica`` before each write."""
 
     def __init__(
         self,
@@ -68,12 +69,12 @@ class AdmissionController:
         reporter: WorkloadReporter,
         metrics: ExtenderMetrics,
         *,
-        may_act: Callable[[], bool],
-        random: Callable[[], float],
+        replica: ActiveReplica,
+        clocks: Clocks,
     ) -> None:
         self._holds = holds
         self._metrics = metrics
-        self._writer = CheckWriter(client, reporter, metrics, may_act)
+        self._writer = CheckWriter(client, reporter, metrics, replica)
         self._changed = threading.Condition()
         self._workloads: dict[str, KueueWorkload] = {}
         self._checks: dict[str, JsonObject] = {}
@@ -85,9 +86,9 @@ class AdmissionController:
         workloads = Collection(client, path_of("apis", GROUP, VERSION, "workloads"), fields=FIELDS)
         # Set if the API server does not know Kueue's objects: there is nothing to wait for.
         self._is_missing = threading.Event()
-        self._of_checks = self._reflector(checks, _Feed(self.replace_checks, self.set_check), "admissionchecks", random)
+        self._of_checks = self._reflector(checks, _Feed(self.replace_checks, self.set_check), "admissionchecks", clocks)
         self._of_workloads = self._reflector(
-            workloads, _Feed(self.replace_workloads, self.set_workload), "workloads", random
+            workloads, _Feed(self.replace_workloads, self.set_workload), "workloads", clocks
         )
         self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
 
@@ -124,12 +125,12 @@ class AdmissionController:
 
     # Called by the reflectors' threads.
 
-    def _reflector(self, source: Collection, handler: Handler, name: str, random: Callable[[], float]) -> Reflector:
+    def _reflector(self, source: Collection, handler: Handler, name: str, clocks: Clocks) -> Reflector:
         def failed(error: Exception) -> None:
             if isinstance(error, NotFound):
                 self._is_missing.set()
 
-        return Reflector(source, handler, random=random, on_failure=failed, name=name)
+        return Reflector(source, handler, random=clocks.random, on_failure=failed, name=name)
 
     def replace_checks(self, bodies: Sequence[JsonObject]) -> None:
         """These are all AdmissionChecks."""

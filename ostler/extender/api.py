@@ -6,16 +6,16 @@ has no such field, so the HTTP status says it, as for the pages for people. Ever
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Protocol
 from urllib.parse import unquote
 
 from kube.bodies import Json, JsonObject, one_line
+from node.clocks import SYSTEM, Clocks
 from ostler.extender.binding import Binder
 from ostler.extender.deciding import Decider
 from ostler.extender.inspecting import group, groups, physical_cluster, virtual_cluster, virtual_clusters
+from ostler.extender.lease import ActiveReplica
 from ostler.extender.metrics import RequestMetrics
 from ostler.extender.server import HttpAnswer
 from ostler.extender.tracking import CellTracker
@@ -41,13 +41,6 @@ _SHOWN = 200
 """Characters of a path that an error repeats."""
 
 
-class ActiveReplica(Protocol):
-    """Who may answer."""
-
-    def why_not(self) -> str:
-        """Why this replica does not answer now, empty if it does."""
-
-
 class ExtenderApi:
     """Answers requests; ``pause`` waits that many seconds while a pod must wait, without any lock held."""
 
@@ -60,7 +53,7 @@ class ExtenderApi:
         metrics: RequestMetrics,
         *,
         pause: Callable[[], None],
-        monotonic: Callable[[], float] = time.monotonic,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self._tracker = tracker
         self._decider = decider
@@ -68,7 +61,7 @@ class ExtenderApi:
         self._active = active
         self._metrics = metrics
         self._pause = pause
-        self._monotonic = monotonic
+        self._monotonic = clocks.monotonic
 
     def answer(self, method: str, path: str, body: bytes) -> HttpAnswer:
         """The answer to any request; never raises for what a client sends."""

@@ -14,12 +14,13 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Protocol
 
 from kube.bodies import JsonObject, object_at, path_of, text_at
 from kube.errors import KubeError, NotFound, RequestError
+from ostler.extender.lease import ActiveReplica
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.pods import MOST_VOLUMES, PodFacts
 from ostler.extender.published import PublishedDevices
@@ -46,17 +47,17 @@ class BindClient(Protocol):
 
 
 class Binder:
-    """Binds; ``may_act`` is asked at the last moment whether this replica is the active one."""
+    """Binds; asks at the last moment whether ``replica`` is the active one."""
 
-    def __init__(self, client: BindClient, devices: PublishedDevices, may_act: Callable[[], bool]) -> None:
+    def __init__(self, client: BindClient, devices: PublishedDevices, replica: ActiveReplica) -> None:
         self._client = client
         self._devices = devices
-        self._may_act = may_act
+        self._replica = replica
 
     def bind(self, binding: PodBinding) -> None:
         """Bind the pod; raises ``ExtenderError``."""
         pod, node = binding.facts.identity, binding.bind_info.node
-        if not self._may_act():
+        if not self._replica.may_act():
             raise ExtenderError(
                 f"[{pod}]: bind: this replica is not the active one any more", HTTPStatus.SERVICE_UNAVAILABLE
             )

@@ -7,7 +7,7 @@ Only the active replica writes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Protocol
@@ -17,6 +17,7 @@ from kube.collection import ReadClient
 from kube.errors import NotFound
 from kube.events import Subject
 from ostler.extender.check_answers import CheckAnswer
+from ostler.extender.lease import ActiveReplica
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.workloads import CONTROLLER, CheckState, KueueWorkload, WorkloadStep, read_workload
 
@@ -45,24 +46,24 @@ class WorkloadReporter(Protocol):
 
 
 class CheckWriter:
-    """``may_act`` is asked before each write."""
+    """Writes answers into Workloads and conditions into checks; asks ``replica`` before each write."""
 
     def __init__(
         self,
         client: AdmissionClient,
         reporter: WorkloadReporter,
         metrics: ExtenderMetrics,
-        may_act: Callable[[], bool],
+        replica: ActiveReplica,
     ) -> None:
         self._client = client
         self._reporter = reporter
         self._metrics = metrics
-        self._may_act = may_act
+        self._replica = replica
 
     def answer(self, workload: KueueWorkload, step: WorkloadStep, answers: Mapping[str, CheckAnswer]) -> bool:
         """Write answers, if the Workload still needs this step; whether they were written. Raises ``KubeError``."""
         path = path_of("apis", GROUP, VERSION, "namespaces", workload.namespace, "workloads", workload.name)
-        if not self._may_act():
+        if not self._replica.may_act():
             return False
         try:
             body = self._client.get(path, attempts=1)
@@ -88,7 +89,7 @@ class CheckWriter:
     def activate(self, check: JsonObject) -> None:
         """Say on an AdmissionCheck that it is answered. Raises ``KubeError``."""
         wanted = _condition(check)
-        if not self._may_act() or _has_condition(check, wanted):
+        if not self._replica.may_act() or _has_condition(check, wanted):
             return
         path = path_of("apis", GROUP, VERSION, "admissionchecks", text_at(check, "metadata", "name"))
         with suppress(NotFound):

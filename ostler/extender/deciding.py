@@ -8,12 +8,12 @@ one of them is not prepared, nobody but the scheduler binds the pod.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from http import HTTPStatus
 from typing import Protocol
 
 from kube.bodies import JsonObject
+from node.clocks import SYSTEM, Clocks
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.records import check_gang, check_record
 from ostler.extender.states import CellBooks, FilterOutcome, ForceBinder, PodBinding, PodState, TrackedPod
@@ -55,10 +55,10 @@ class ArrivalPatience:
     A scheduler repeats a failed filter call after a second, and a failed preemption at the next event only.
     """
 
-    def __init__(self, arrivals: PodArrivals, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, arrivals: PodArrivals, clocks: Clocks = SYSTEM) -> None:
         self._arrivals = arrivals
-        self._clock = clock
-        self._waits_from = clock()
+        self._clock = clocks.monotonic
+        self._waits_from = clocks.monotonic()
 
     def wait_for(self, uid: str) -> None:
         """Return when the pod is known, or when waiting makes no sense."""

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
 from kube.bodies import Json, JsonObject, object_at, path_of, text_at
 from kube.errors import KubeError, NotFound
+from node.clocks import SYSTEM, Clocks
 
 log = logging.getLogger("ostler.extender")
 
@@ -57,6 +56,16 @@ class LeaseName:
         return f"{self.namespace}/{self.name}"
 
 
+class ActiveReplica(Protocol):
+    """This replica, for the parts that write or answer only while it is the active one."""
+
+    def may_act(self) -> bool:
+        """Whether it may write now."""
+
+    def why_not(self) -> str:
+        """Why it does not answer now, empty if it does."""
+
+
 class LeaseHolder:
     """Acquires the Lease and keeps it, in a thread of its own from ``start`` to ``release``; one-way.
 
@@ -70,8 +79,7 @@ class LeaseHolder:
         identity: str,
         *,
         timing: LeaseTiming = LeaseTiming(),
-        monotonic: Callable[[], float] = time.monotonic,
-        clock: Callable[[], float] = time.time,
+        clocks: Clocks = SYSTEM,
     ) -> None:
         self.acquired = threading.Event()
         self.lost = threading.Event()
@@ -79,10 +87,10 @@ class LeaseHolder:
         self.identity = identity
         self._client = client
         self._timing = timing
-        self._monotonic = monotonic
-        self._clock = clock
+        self._monotonic = clocks.monotonic
+        self._clock = clocks.clock
         self._stopped = threading.Event()
-        self._seen: tuple[JsonObject, float] = ({}, monotonic())
+        self._seen: tuple[JsonObject, float] = ({}, clocks.monotonic())
         self._renewed = 0.0
         self._failing = ""
         self._thread = threading.Thread(target=self._run, name="lease", daemon=True)

@@ -6,7 +6,8 @@ decisions are made under the tracker's lock and are exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of
 from ostler import __version__
@@ -96,25 +97,25 @@ class ExtenderMetrics:
         )
 
 
-class ExtenderFigures:
-    """All metrics for a scrape; ``pods`` counts pods by state, ``bad`` what is bad in the configured cluster by kind.
+class ExtenderState(NamedTuple):
+    """What the extender knows at a scrape.
 
-    ``holds`` counts the Workloads that hold cells. ``is_active`` says whether this replica acts.
+    ``pods``: how many by state; ``bad``: how many nodes and devices of the configured cluster; ``holds``: how many
+    Workloads hold cells.
     """
 
-    def __init__(
-        self,
-        metrics: ExtenderMetrics,
-        pods: Callable[[], Mapping[str, int]],
-        bad: Callable[[], Mapping[str, int]],
-        holds: Callable[[], int],
-        is_active: Callable[[], bool],
-    ) -> None:
+    pods: Mapping[str, int]
+    bad: Mapping[str, int]
+    holds: int
+    is_active: bool
+
+
+class ExtenderFigures:
+    """All metrics for one scrape."""
+
+    def __init__(self, metrics: ExtenderMetrics, state: ExtenderState) -> None:
         self._metrics = metrics
-        self._pods = pods
-        self._bad = bad
-        self._holds = holds
-        self._is_active = is_active
+        self._state = state
 
     def collect(self) -> Iterator[Metric]:
         """Every metric."""
@@ -122,21 +123,20 @@ class ExtenderFigures:
         build.set(1, __version__)
         yield build
         active = Gauge("ostler_extender_active", "1 if this replica acts, 0 if it is a standby.")
-        active.set(int(self._is_active()))
+        active.set(int(self._state.is_active))
         yield active
         pods = Gauge("ostler_extender_pods", "Pods that want cells, by state.", ("state",))
-        for state, count in self._pods().items():
+        for state, count in self._state.pods.items():
             pods.set(count, state.lower())
         yield pods
-        bad = self._bad()
         nodes = Gauge("ostler_extender_bad_nodes", "Configured nodes that are gone, not ready or cordoned.")
-        nodes.set(bad["nodes"])
+        nodes.set(self._state.bad["nodes"])
         yield nodes
         devices = Gauge("ostler_extender_bad_devices", "Configured devices that are bad by what their node publishes.")
-        devices.set(bad["devices"])
+        devices.set(self._state.bad["devices"])
         yield devices
         holds = Gauge("ostler_extender_reservations", "Workloads of Kueue that hold cells.")
-        holds.set(self._holds())
+        holds.set(self._state.holds)
         yield holds
         yield from metrics_of(self._metrics.requests)
         yield from metrics_of(self._metrics)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import random
 import socket
 import threading
 import time
@@ -27,6 +26,7 @@ from kube.client import Client
 from kube.errors import ConfigurationError
 from kube.events import EventPoster, Subject
 from kube.kubeconfig import from_kubeconfig
+from node.clocks import SYSTEM
 from node.named_files import read_named_file
 from ostler.admin.http import AddressInvalid, HttpPage, HttpServer, Pages, listen
 from ostler.extender.api import ExtenderApi
@@ -36,7 +36,7 @@ from ostler.extender.drift import SETTLED, CellsDrift
 from ostler.extender.holds import CellHolds
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.mending import RecordMender
-from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
+from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics, ExtenderState
 from ostler.extender.published import PublishedDevices, PublishedDevicesWatch
 from ostler.extender.record_writing import StatusRecordWriter
 from ostler.extender.server import ExtenderServer, is_local
@@ -106,31 +106,29 @@ class ExtenderProcess:
         self._address = address_of(settings, has_tls=self._tls is not None)
         self._metrics = ExtenderMetrics()
         self._client = Client(
-            api_access(settings, environment), random=random.random, user_agent=COMPONENT, connections=8
+            api_access(settings, environment), random=SYSTEM.random, user_agent=COMPONENT, connections=8
         )
         self._poster = EventPoster(
             Subject("Pod", "", ""),
             self._metrics.events,
             component=COMPONENT,
             instance=options.identity,
-            random=random.random,
+            random=SYSTEM.random,
         )
         self._lease = (
             LeaseHolder(self._client, options.lease, options.identity, timing=options.timing) if options.lease else None
         )
         self.devices = PublishedDevices()
-        self._binder = Binder(self._client, self.devices, self._may_act)
+        self._binder = Binder(self._client, self.devices, self)
         self._past = PastScheduler(self._binder, self, self._metrics)
-        self._writer = StatusRecordWriter(
-            self._client, self, self._metrics, may_act=self._may_act, random=random.random
-        )
+        self._writer = StatusRecordWriter(self._client, self, self._metrics, replica=self, clocks=SYSTEM)
         mender = RecordMender(self._writer, self, self._metrics)
         self._tracker = CellTracker(
             self._configuration, make, self.devices, mender, reporter=self, metrics=self._metrics
         )
         self._drift = CellsDrift(self._configuration, self.devices, self._metrics, options.drift_after)
-        self._slices = PublishedDevicesWatch(self._client, self.devices, (self._tracker, self._drift), random.random)
-        self.watch = ClusterWatch(self._client, self._tracker, random.random)
+        self._slices = PublishedDevicesWatch(self._client, self.devices, (self._tracker, self._drift), SYSTEM)
+        self.watch = ClusterWatch(self._client, self._tracker, SYSTEM)
         decider = Decider(self._tracker, self._past, self._metrics)
         self._api = ExtenderApi(self._tracker, decider, self._binder, self, self._metrics.requests, pause=self._pause)
         self._holds = CellHolds(self._tracker)
@@ -165,7 +163,7 @@ class ExtenderProcess:
         return self._pages.port if self._pages is not None else 0
 
     def why_not(self) -> str:
-        """See ``ostler.extender.api.ActiveReplica``."""
+        """See ``ostler.extender.lease.ActiveReplica``."""
         if self._lease is not None and not self._lease.may_act():
             holder = self._lease.holder or "nobody yet"
             return f"this replica is a standby: the lease {self._lease.name} belongs to {holder}, which answers instead"
@@ -186,9 +184,7 @@ class ExtenderProcess:
         # Here and not above: an extender without Kueue loads none of it, which is 6 MB.
         from ostler.extender.admission import AdmissionController
 
-        return AdmissionController(
-            self._client, self._holds, self, self._metrics, may_act=self._may_act, random=random.random
-        )
+        return AdmissionController(self._client, self._holds, self, self._metrics, replica=self, clocks=SYSTEM)
 
     def _begin(self) -> None:
         threading.Thread(target=self._poster.run, args=(self._client,), name="events", daemon=True).start()
@@ -274,7 +270,8 @@ class ExtenderProcess:
     def _pause(self) -> None:
         time.sleep(min(self._configuration.extender.waiting_pod_scheduling_block_ms / 1000, MOST_PAUSE))
 
-    def _may_act(self) -> bool:
+    def may_act(self) -> bool:
+        """See ``ActiveReplica``."""
         return self._lease is None or self._lease.may_act()
 
     def _health(self) -> Pages:
@@ -291,14 +288,9 @@ class ExtenderProcess:
             from ostler.metrics.exposition import CONTENT_TYPE, exposed
 
             tracker = self._tracker
-            figures = ExtenderFigures(
-                self._metrics,
-                tracker.counts,
-                tracker.bad_counts,
-                lambda: len(self._holds.holders()),
-                lambda: not self.why_not(),
-            )
-            return HttpPage(200, CONTENT_TYPE, exposed(figures.collect))
+            holds = len(self._holds.holders())
+            state = ExtenderState(tracker.counts(), tracker.bad_counts(), holds, is_active=not self.why_not())
+            return HttpPage(200, CONTENT_TYPE, exposed(ExtenderFigures(self._metrics, state).collect))
 
         return {"/livez": livez, "/healthz": livez, "/readyz": readyz, "/metrics": metrics}
 

@@ -11,12 +11,13 @@ API server that refuses them, is not waited for: it costs the UUIDs and the heal
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kube.bodies import JsonObject, text_at
 from kube.json_stream import Fields
 from kube.reflector import Reflector
+from node.clocks import Clocks
 from ostler.cells.discovery import NodeDevices, PublishedSlice, node_devices, read_slice
 
 if TYPE_CHECKING:
@@ -124,21 +125,21 @@ class DevicesFollower(Protocol):
 
 
 class PublishedDevicesWatch:
-    """Follows the slices from ``start`` to ``stop``, and tells the followers; ``random`` gives numbers in [0, 1)."""
+    """Follows the slices from ``start`` to ``stop``, and calls the followers."""
 
     def __init__(
         self,
         client: Client,
         devices: PublishedDevices,
         followers: Sequence[DevicesFollower],
-        random: Callable[[], float],
+        clocks: Clocks,
     ) -> None:
         from driver.resource_api.client import ResourceApi
 
         self._devices = devices
         self._followers = tuple(followers)
         slices = ResourceApi(client).slices(fields=FIELDS)
-        self._reflector = Reflector(slices, self, random=random, name="slices")
+        self._reflector = Reflector(slices, self, random=clocks.random, name="slices")
         self._has_begun = False
 
     def start(self) -> None:

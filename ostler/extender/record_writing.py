@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from typing import Protocol
 
 from kube.backoff import Backoff, BackoffPolicy
 from kube.bodies import Json, JsonObject, path_of
 from kube.errors import Forbidden, Invalid, KubeError, NotFound, RequestError, WriteConflict
+from node.clocks import Clocks
+from ostler.extender.lease import ActiveReplica
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.states import PodReporter
 from ostler.extender.wire import PodIdentity
@@ -36,7 +37,7 @@ class PatchClient(Protocol):
 class StatusRecordWriter:
     """A ``RecordWriter`` with one thread, from ``start`` to ``close``.
 
-    ``may_act`` is asked at the last moment whether this replica is the active one; ``random`` gives numbers in [0, 1).
+    It asks at the last moment whether ``replica`` is the active one.
     """
 
     def __init__(
@@ -45,15 +46,15 @@ class StatusRecordWriter:
         reporter: PodReporter,
         metrics: ExtenderMetrics,
         *,
-        may_act: Callable[[], bool],
-        random: Callable[[], float],
+        replica: ActiveReplica,
+        clocks: Clocks,
         policy: BackoffPolicy = RETRY,
     ) -> None:
         self._client = client
         self._reporter = reporter
         self._metrics = metrics
-        self._may_act = may_act
-        self._backoff = Backoff(policy, random)
+        self._replica = replica
+        self._backoff = Backoff(policy, clocks.random)
         self._changed = threading.Condition()
         self._records: dict[PodIdentity, BindInfo] = {}
         self._is_closed = False
@@ -99,7 +100,7 @@ class StatusRecordWriter:
     def _delay_after(self, pod: PodIdentity, info: BindInfo) -> float | None:
         """Write a record; the seconds to wait after a failure, None if nothing is left to do."""
         path = path_of("api", "v1", "namespaces", pod.namespace, "pods", pod.name, "status")
-        if not self._may_act():
+        if not self._replica.may_act():
             return self._backoff.delay()
         try:
             self._client.patch(

@@ -7,12 +7,13 @@ tracker takes complete lists. Of pods that want no cells nothing is kept.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from kube.bodies import JsonObject, text_at
 from kube.collection import Collection, ReadClient
 from kube.reflector import Reflector, ReflectorLimits, ReflectorStatus
+from node.clocks import Clocks
 from ostler.extender.pods import FIELDS, NODE_FIELDS, PodReader, ReadPod, is_ready_node
 from ostler.extender.tracking import CellTracker
 
@@ -60,15 +61,15 @@ class _Pods:
 
 
 class ClusterWatch:
-    """Follows from ``start`` to ``stop``; ``random`` gives numbers in [0, 1)."""
+    """Follows nodes and pods from ``start`` to ``stop``."""
 
     def __init__(
-        self, client: ReadClient, tracker: CellTracker, random: Callable[[], float], limits: ReflectorLimits = LIMITS
+        self, client: ReadClient, tracker: CellTracker, clocks: Clocks, limits: ReflectorLimits = LIMITS
     ) -> None:
         nodes = Collection(client, "/api/v1/nodes", fields=NODE_FIELDS)
         pods = Collection(client, "/api/v1/pods", read=PodReader(tracker.is_bound).read, fields=FIELDS)
-        self._nodes = Reflector(nodes, _Nodes(tracker), random=random, limits=limits, name="nodes")
-        self._pods = Reflector(pods, _Pods(tracker), random=random, limits=limits, name="pods")
+        self._nodes = Reflector(nodes, _Nodes(tracker), random=clocks.random, limits=limits, name="nodes")
+        self._pods = Reflector(pods, _Pods(tracker), random=clocks.random, limits=limits, name="pods")
         self._has_begun_pods = False
 
     def start(self, stopped: threading.Event) -> bool:

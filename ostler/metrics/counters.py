@@ -6,9 +6,9 @@ happens; the table in ``docs/metrics.md`` must name it. Only the loop's thread w
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
+from node.clocks import SYSTEM, Clocks
 from node.health.state import HealthState
 from node.inventory.loop import ScanDone, SnapshotPublished
 from node.inventory.model import SourceState
@@ -37,10 +37,10 @@ def _each(words: Iterable[str]) -> list[tuple[str]]:
 
 
 class ScanMetrics:
-    """Scans of the hardware and what they found; ``clock`` gives Unix seconds."""
+    """Scans of the hardware and what they found."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clocks: Clocks = SYSTEM) -> None:
+        self._clock = clocks.clock
         self.durations = Histogram("ostler_scan_duration_seconds", "Time to scan all hardware.", SCANS)
         self.last = Gauge(
             "ostler_last_scan_timestamp_seconds",
@@ -148,8 +148,8 @@ class LoopMetrics:
 class PluginMetrics(PluginObserver):
     """The ``PluginObserver`` of the plugin door. ``registered_at``: Unix seconds by resource."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clocks: Clocks = SYSTEM) -> None:
+        self._clock = clocks.clock
         self._kubelet: FileId | None = None
         self.registered_at: dict[str, float] = {}
         self.calls = Counter(
@@ -255,8 +255,8 @@ class PluginMetrics(PluginObserver):
 class HoldsMetrics(HoldsObserver):
     """Counts events of holds: the ``HoldsObserver`` of the kubelet's readings, and reports of others."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clocks: Clocks = SYSTEM) -> None:
+        self._clock = clocks.clock
         self.conflicts = Counter(
             "ostler_hold_conflicts",
             "Times that a door (the one that lost) could not give a device, because it or what overlaps it was held.",
@@ -322,11 +322,11 @@ class HoldsMetrics(HoldsObserver):
 
 
 class AgentMetrics:
-    """What every agent counts; ``clock`` gives Unix seconds."""
+    """What every agent counts."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self.scans = ScanMetrics(clock)
-        self.config = ConfigMetrics(clock())
-        self.loop = LoopMetrics(clock())
-        self.plugin = PluginMetrics(clock)
-        self.holds = HoldsMetrics(clock)
+    def __init__(self, clocks: Clocks = SYSTEM) -> None:
+        self.scans = ScanMetrics(clocks)
+        self.config = ConfigMetrics(clocks.clock())
+        self.loop = LoopMetrics(clocks.clock())
+        self.plugin = PluginMetrics(clocks)
+        self.holds = HoldsMetrics(clocks)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimState
 from driver.door.registration import DraDoorObserver, RegistrationState
 from driver.interfaces.observers import InterfaceObserver
+from node.clocks import SYSTEM, Clocks
 from node.ledger.events import HoldsObserver
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of, single
 from node.rules import Door
@@ -25,10 +25,10 @@ _OUTCOMES = (("ok",), ("refused",), ("unavailable",))
 
 
 class DraDoorMetrics(DraDoorObserver):
-    """Calls of the kubelet, and the registration with it; ``clock``: Unix seconds."""
+    """Calls of the kubelet, and the registration with it."""
 
-    def __init__(self, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(self, clocks: Clocks = SYSTEM) -> None:
+        self._clock = clocks.clock
         self.calls = Counter(
             "ostler_dra_calls",
             "Calls of the kubelet to the DRA driver that were answered, by gRPC status code.",
@@ -229,8 +229,8 @@ class InterfaceMetrics(InterfaceObserver):
 class DraMetrics:
     """The counters of DRA: those of the door, of claims, and of their interfaces."""
 
-    def __init__(self, holds: HoldsObserver, clock: Callable[[], float] = time.time) -> None:
-        self.door = DraDoorMetrics(clock)
+    def __init__(self, holds: HoldsObserver, clocks: Clocks = SYSTEM) -> None:
+        self.door = DraDoorMetrics(clocks)
         self.claims = ClaimMetrics(holds)
         self.interfaces = InterfaceMetrics()
 

@@ -136,7 +136,7 @@ class Both:
             observer=PluginObserver(),
         )
         self.publisher = Publisher(self.settings, self.door, self.events)
-        self.metrics = HoldsMetrics(edges.clock)
+        self.metrics = HoldsMetrics(edges)
         self.books = open_books(self.settings, edges, Nothing(), self.events, self.metrics, reader=self.kubelet)
         self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, self.publisher.on_holds_changed)

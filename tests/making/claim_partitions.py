@@ -12,6 +12,7 @@ from driver.claims.partitions import ClaimPartitions
 from driver.claims.service import ClaimService
 from driver.devices.partitions import partitioned
 from driver.devices.view import DoorView, door_offer, view_of
+from node.clocks import SystemClocks
 from node.inventory.model import Device, Snapshot
 from node.ledger.ledger import Ledger
 from node.ledger.offer_context import OfferContext, by_place
@@ -77,7 +78,12 @@ class Parts:
                 self.apply()
 
         self.partitions = ClaimPartitions(
-            self.hardware, rescan, self.observer, lambda: 0.0, ledger.bus, patience=self.patience
+            self.hardware,
+            rescan,
+            self.observer,
+            SystemClocks(monotonic=lambda: 0.0),
+            ledger.bus,
+            patience=self.patience,
         )
         self.service = self.node.service(ledger=ledger, partitions=self.partitions, observer=self.observer, **more)
         await self.service.recover()

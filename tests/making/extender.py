@@ -154,3 +154,18 @@ def _run(process: ExtenderProcess, faults: list[BaseException]) -> None:
         process.run()
     except Exception as error:  # noqa: BLE001 - shown by the test that waits for it
         faults.append(error)
+
+
+class Replica:
+    """An ``ActiveReplica`` that is active or not."""
+
+    def __init__(self, *, is_active: bool) -> None:
+        self._is_active = is_active
+
+    def may_act(self) -> bool:
+        """See ``ActiveReplica``."""
+        return self._is_active
+
+    def why_not(self) -> str:
+        """See ``ActiveReplica``."""
+        return "" if self._is_active else "it is not the active one"

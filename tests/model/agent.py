@@ -16,6 +16,7 @@ from driver.devices.view import DoorView
 from driver.door.claim_calls import ClaimCalls
 from driver.door.registration import DraDoorObserver as SilentDriver
 from driver.door.serving import DraPlugin
+from node.clocks import SystemClocks
 from node.door_policy import Taints, TaintSupport
 from node.ledger.events import HoldsChanged, OfferChanged
 from node.offer import Offer, OfferedDevice
@@ -81,7 +82,7 @@ class Agent:
             admission=self,
         )
         self.publisher = Publisher(self.settings, self.door, self.events)
-        counters = HoldsMetrics(edges.clock)
+        counters = HoldsMetrics(edges)
         self.books = open_books(
             self.settings, edges, processes, self.events, counters, reader=kubelet.devices, containers=kubelet
         )
@@ -96,7 +97,7 @@ class Agent:
         self.publisher.open_dra(self.second)
         self.second.meet(loop, cluster, self._applied)
         self.claims = parts.claims
-        self._dra = DraPlugin(ClaimCalls(self.claims, SilentDriver(), monotonic=loop.time), "v1")
+        self._dra = DraPlugin(ClaimCalls(self.claims, SilentDriver(), clocks=SystemClocks(monotonic=loop.time)), "v1")
 
     # The kubelet's calls
 

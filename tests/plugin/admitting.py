@@ -8,6 +8,7 @@ from functools import cache
 from random import Random
 from typing import cast
 
+from node.clocks import SystemClocks
 from node.events import EventBus
 from node.inventory.devices import devices_of
 from node.inventory.identity import Identities
@@ -55,7 +56,7 @@ class Admitting:
         }
         offered = {device.name: OfferedDevice(device.name, device, healthy=True) for device in groups[GPU]}
         self._gpus = Preference(offered, self.placement)
-        self._recent = RecentGrants(self.clock)
+        self._recent = RecentGrants(SystemClocks(monotonic=self.clock))
         self._servicers = {name: self._servicer(name, members) for name, members in groups.items()}
         self.free = {name: {device.name for device in members} for name, members in groups.items()}
         self.places: dict[str, Place] = {

@@ -11,6 +11,7 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from node.clocks import SystemClocks
 from node.events import EventBus
 from ostler.agent.edges import Edges
 from ostler.metrics.counters import PluginMetrics
@@ -280,7 +281,9 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
     short_dir: Path, had: dict[str, frozenset[str]] | None, *, over: bool
 ) -> None:
     now = 1000.0
-    view = KubeletView(short_dir / "kubelet.sock", EventBus(), clock=lambda: now, pace=QuestionPace())
+    view = KubeletView(
+        short_dir / "kubelet.sock", EventBus(), clocks=SystemClocks(monotonic=lambda: now), pace=QuestionPace()
+    )
     conflict = contest_of(short_dir, view, lambda: now)
     path = short_dir / "other.sock"
     with socket.socket(socket.AF_UNIX) as living:
@@ -297,7 +300,9 @@ async def test_a_plugin_that_lives_but_has_lost_the_resource_is_waited_for_a_min
 
 def test_losses_to_nobody_are_answered_at_once_and_then_less_and_less_often(short_dir: Path) -> None:
     now = 0.0
-    view = KubeletView(short_dir / "kubelet.sock", EventBus(), clock=lambda: now, pace=QuestionPace())
+    view = KubeletView(
+        short_dir / "kubelet.sock", EventBus(), clocks=SystemClocks(monotonic=lambda: now), pace=QuestionPace()
+    )
     conflict = contest_of(short_dir, view, lambda: now)
     delays = []
     loss = Loss("missing: g0", frozenset(), frozenset())

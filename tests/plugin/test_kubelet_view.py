@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from node.clocks import SYSTEM, SystemClocks
 from node.events import EventBus
 from node.kubelet.podresources import PodResourcesRefused, healthy_ids, ids_by_resource, socket_below
 from plugin.kubelet import KubeletAnswered, KubeletView, QuestionPace
@@ -69,7 +70,7 @@ def telling(told: list[int]) -> EventBus:
 @asynccontextmanager
 async def viewing(path: Path, pace: QuestionPace = PACE) -> AsyncIterator[tuple[KubeletView, list[int]]]:
     told: list[int] = []
-    view = KubeletView(path, telling(told), clock=time.monotonic, pace=pace)
+    view = KubeletView(path, telling(told), clocks=SYSTEM, pace=pace)
     async with background(view.run()):
         yield view, told
 
@@ -122,7 +123,7 @@ async def test_it_is_asked_again_after_a_while_without_any_reason(short_dir: Pat
 
 async def test_a_refused_question_is_repeated_sooner_and_says_nothing_meanwhile(short_dir: Path) -> None:
     path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
-    view = KubeletView(path, telling(told), clock=lambda: now, pace=PACE)
+    view = KubeletView(path, telling(told), clocks=SystemClocks(monotonic=lambda: now), pace=PACE)
     async with serving(path) as kubelet, background(view.run()):
         view.want(0)
         await eventually(lambda: told)
@@ -138,7 +139,7 @@ async def test_a_refused_question_is_repeated_sooner_and_says_nothing_meanwhile(
 
 async def test_a_question_for_later_is_asked_whatever_was_answered_before(short_dir: Path) -> None:
     path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
-    view = KubeletView(path, telling(told), clock=lambda: now, pace=PACE)
+    view = KubeletView(path, telling(told), clocks=SystemClocks(monotonic=lambda: now), pace=PACE)
     async with serving(path) as kubelet, background(view.run()):
         for seconds in (5.0, 5.04, 60.0):
             view.want_after(seconds)
@@ -162,7 +163,7 @@ async def test_where_there_is_no_socket_nothing_is_known(short_dir: Path) -> Non
 
 async def test_what_somebody_else_has_asked_stands_in_for_the_next_question(short_dir: Path) -> None:
     path, now, told = short_dir / "kubelet.sock", 1000.0, list[int]()
-    view = KubeletView(path, telling(told), clock=lambda: now, pace=PACE)
+    view = KubeletView(path, telling(told), clocks=SystemClocks(monotonic=lambda: now), pace=PACE)
     async with serving(path), background(view.run()):
         view.want(0)
         await eventually(lambda: told)

@@ -10,6 +10,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from node.clocks import SystemClocks
 from node.events import EventBus
 from node.values import replace
 from ostler.metrics.counters import PluginMetrics
@@ -36,7 +37,7 @@ class Node:
         listing = DeviceListing(GPU, EventBus())
         listing.update(tuple(devices.values()))
         self.servicer = DevicePluginServicer(
-            listing, render, PluginMetrics(), RecentGrants(lambda: 0.0), records=records
+            listing, render, PluginMetrics(), RecentGrants(SystemClocks(monotonic=lambda: 0.0)), records=records
         )
         self.servicer.use(PlacementMap())
         self.free = list(devices)

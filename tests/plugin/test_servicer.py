@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from node.clocks import SystemClocks
 from node.endpoint import Endpoint
 from node.events import EventBus
 from node.offer import OfferedDevice
@@ -35,7 +36,9 @@ class Served:
         self.metrics = PluginMetrics()
         self.listing = DeviceListing(RESOURCE, EventBus())
         self.listing.update((offered("a", 0), offered("b", 1), offered("sick", 0, healthy=False, reason="lost")))
-        self.servicer = DevicePluginServicer(self.listing, render, self.metrics, RecentGrants(lambda: 0.0))
+        self.servicer = DevicePluginServicer(
+            self.listing, render, self.metrics, RecentGrants(SystemClocks(monotonic=lambda: 0.0))
+        )
         self.endpoint = Endpoint(
             directory,
             "p.sock",

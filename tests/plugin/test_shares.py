@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.clocks import SystemClocks
 from node.edits.options import CdiMode, EditOptions, IdStrategy, ListStrategy
 from node.eligibility import offer
 from node.events import EventBus
@@ -142,7 +143,10 @@ class Desk:
         self.listing = DeviceListing(RESOURCE, EventBus())
         self.listing.update(resource.devices)
         self.servicer = DevicePluginServicer(
-            self.listing, renderer(resource, lambda: "unique"), PluginMetrics(), RecentGrants(lambda: 0.0)
+            self.listing,
+            renderer(resource, lambda: "unique"),
+            PluginMetrics(),
+            RecentGrants(SystemClocks(monotonic=lambda: 0.0)),
         )
         self.servicer.use(PlacementMap(), sharing)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.clocks import SystemClocks
 from node.events import EventBus
 from plugin.kubelet import AllocatableAnswer, KubeletView, QuestionPace
 from plugin.listing import DeviceListing
@@ -28,7 +29,9 @@ class Judged:
         self.listing = DeviceListing(GPU, EventBus())
         self.listing.update((offered("g0"), offered("g1"), offered("g2", healthy=False, reason="broken")))
         self.listing.streams = 1
-        self.view = KubeletView(root / "kubelet.sock", EventBus(), clock=lambda: self.now, pace=PACE)
+        self.view = KubeletView(
+            root / "kubelet.sock", EventBus(), clocks=SystemClocks(monotonic=lambda: self.now), pace=PACE
+        )
         self.possession = SlotOwnership(self.listing, folders(root), self.view, pace=PACE, woken=asyncio.Event())
         self.possession.registered(self.now)
         self._number = 0

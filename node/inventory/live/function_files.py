@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+from node.clocks import Clocks
 from node.health.kernel.functions import AerCounts, PcieLink, aer_total, aer_troubles, link_troubles, pcie_link
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
@@ -46,17 +47,17 @@ class _Function(Record):
 
 
 class FunctionFiles:
-    """Looks at devices; ``clock``: seconds that only grow. ``dev_root``: what /dev is in, without a slash at its end.
+    """Looks at devices. ``dev_root``: what /dev is in, without a slash at its end.
 
     Belongs to one thread at a time.
     """
 
-    def __init__(self, sys: str, dev_root: str, clock: Callable[[], float], read: Read = read_now) -> None:
+    def __init__(self, sys: str, dev_root: str, clocks: Clocks, read: Read = read_now) -> None:
         self._pci = f"{sys}/bus/pci/devices"
         self._auxiliary = f"{sys}/bus/auxiliary/devices"
         self._infiniband = f"{sys}/class/infiniband"
         self._dev_root = dev_root
-        self._clock = clock
+        self._clock = clocks.monotonic
         self._read = read
         self._known: dict[str, _Function] = {}
         self._seen: set[str] = set()

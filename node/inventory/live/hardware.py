@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from node.clocks import SYSTEM, Clocks
 from node.events import EventBus
 from node.inventory.live import signatures
 from node.inventory.live.function_files import FunctionFiles
@@ -59,8 +59,8 @@ class LiveHardware:
 
     ``sys``, ``proc`` and ``dev_root`` are the inventory's roots. ``reach`` and ``open_stream`` decide where uevents
     come from. pyudev is loaded and sockets are opened by ``run``, which may be started late: it asks for a scan when it
-    begins to listen. ``sweeps``: also check what has no event, for the judgement of health. ``clock`` gives Unix
-    seconds. All methods belong to the thread of the loop.
+    begins to listen. ``sweeps``: also check what has no event, for the judgement of health. All
+    methods belong to the thread of the loop.
     """
 
     name = "events"
@@ -73,19 +73,19 @@ class LiveHardware:
         proc: Path = Path("/proc"),
         dev_root: Path = Path("/"),
         sweeps: bool = True,
-        clock: Callable[[], float] = time.time,
+        clocks: Clocks = SYSTEM,
         reach: Callable[[], Reach] = look,
         open_stream: Callable[[EventState], UeventStream] = UdevStream,
     ) -> None:
         self._wakeups = Wakeups(bus)
-        self._health = KernelHealth(bus, clock)
+        self._health = KernelHealth(bus, clocks)
         # A bus of its own: only this part uses what the others find.
         parts = EventBus()
         parts.subscribe(HardwareHint, self._hinted)
         parts.subscribe(PolledChange, self._polled)
         parts.subscribe(Uevent, self._on_uevent)
         parts.subscribe(Swept, self._health.swept)
-        files = FunctionFiles(str(sys), str(dev_root).rstrip("/"), time.monotonic)
+        files = FunctionFiles(str(sys), str(dev_root).rstrip("/"), SYSTEM)
         self._sweeps = Sweeps(files, parts)
         self._uevents = UeventMonitor(parts, Relevance(str(sys)), reach=reach, open_stream=open_stream)
         self._links = LinkMonitor(parts, listener=self._health)

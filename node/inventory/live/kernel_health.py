@@ -15,8 +15,9 @@ one Look or none; what flapping means is not decided here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from node.clocks import Clocks
 from node.events import EventBus
 from node.health.kernel.functions import concerns_devices, is_made, names_of, trouble_of
 from node.health.kernel.links import LiveLink, NicLink, by_interface, link_troubles, nic_link
@@ -33,15 +34,15 @@ KERNEL, SYSFS = "kernel", "sysfs"
 
 
 class KernelHealth:
-    """Publishes every ``Look`` on ``bus``; ``clock`` gives Unix seconds.
+    """Publishes every ``Look`` on ``bus``.
 
     Call ``observe`` with every snapshot, before listening begins and whenever one is published or the rules change.
     ``looks`` counts. All methods belong to the thread of the loop.
     """
 
-    def __init__(self, bus: EventBus, clock: Callable[[], float]) -> None:
+    def __init__(self, bus: EventBus, clocks: Clocks) -> None:
         self._bus = bus
-        self._clock = clock
+        self._clock = clocks.clock
         self._rules: tuple[Rule, ...] = ()
         self._links: dict[int, Link] = {}
         self._live: dict[str, LiveLink] = {}

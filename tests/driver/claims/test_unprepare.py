@@ -11,6 +11,7 @@ from driver.claims.disk import ClaimSpecs
 from driver.claims.locks import Tombstones
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.names import file_prefix
+from node.clocks import SystemClocks
 from tests.making.claim_service import GPU0, Node, claim, reference, result
 from tests.waiting import eventually
 
@@ -79,7 +80,7 @@ async def test_a_claim_released_while_it_is_being_read_stays_released(node: Node
 
 def test_tombstones_are_bounded_in_age_and_number() -> None:
     now = 100.0
-    tombstones = Tombstones(10.0, lambda: now, most=3)
+    tombstones = Tombstones(10.0, SystemClocks(monotonic=lambda: now), most=3)
     for number in range(5):
         tombstones.add(f"uid-{number}")
     assert len(tombstones) == 3

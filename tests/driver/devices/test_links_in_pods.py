@@ -7,6 +7,7 @@ import pytest
 from driver.devices.partitions import partitioned
 from driver.devices.view import door_offer, taints, view_of
 from kube.bodies import Json
+from node.clocks import SystemClocks
 from node.health.kernel.links import LiveLink
 from node.health.state import HealthState
 from node.inventory.live.kernel_health import KernelHealth
@@ -37,7 +38,7 @@ class Moved:
         self.rig = Rig([self.device])
         self.judged = [snapshot(self.device)]
         self.rig.bus.subscribe(SnapshotJudged, lambda event: self.judged.append(event.snapshot))
-        self.health = KernelHealth(self.rig.bus, self.rig.time.clock)
+        self.health = KernelHealth(self.rig.bus, SystemClocks(clock=self.rig.time.clock))
         self.health.observe(snapshot(self.device), self.rules)
 
     def link(self, link: LiveLink | None) -> None:

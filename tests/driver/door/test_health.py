@@ -13,6 +13,7 @@ import pytest
 from driver.door import health_stream
 from driver.door.health_stream import HealthReports, device_report
 from driver.door.registration import DraDoorObserver
+from node.clocks import SystemClocks
 from node.health.state import Health, HealthState
 from node.offer import Cause
 from protos.drahealth.v1 import api_pb2 as v1
@@ -108,7 +109,9 @@ async def first_of(reports: HealthReports, count: int) -> list[v1.NodeWatchResou
 
 
 def reports_of(alive: Callable[[], bool] = lambda: True) -> HealthReports:
-    return HealthReports("node-a", clock=lambda: 1_000_000.0, is_alive=alive, observer=DraDoorObserver())
+    return HealthReports(
+        "node-a", clocks=SystemClocks(clock=lambda: 1_000_000.0), is_alive=alive, observer=DraDoorObserver()
+    )
 
 
 @in_virtual_time

@@ -18,6 +18,7 @@ from driver.node_watch.pods import (
     stripped,
 )
 from kube.bodies import Json, JsonObject, object_at
+from node.clocks import SystemClocks
 from node.values import replace
 from tests.making.clock import ManualClock
 from tests.making.watched_node import MIRROR
@@ -35,7 +36,7 @@ def pod(number: int, *, static: str = "", over: bool = False) -> NodePod:
 
 def synced(*pods: NodePod) -> tuple[Presence, ManualClock]:
     clock = ManualClock(100.0)
-    presence = Presence(clock)
+    presence = Presence(SystemClocks(monotonic=clock))
     presence.replaced(pods)
     return presence, clock
 

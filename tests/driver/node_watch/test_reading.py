@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from driver.node_watch.pods import MOST_CLAIMS, NodePod
 from driver.node_watch.reading import HEAD_START, Key, ReadingOrder, ReadPace, ReadResult, ReadTurn
 from kube.backoff import BackoffPolicy
+from node.clocks import SystemClocks
 
 PACE = ReadPace()
 
@@ -27,7 +28,7 @@ def attacker(name: str, namespace: str = "team") -> NodePod:
 
 
 def order_of(*pods: NodePod, pace: ReadPace = PACE) -> ReadingOrder:
-    order = ReadingOrder(pace, lambda: 0.5)
+    order = ReadingOrder(pace, SystemClocks(random=lambda: 0.5))
     order.apply(pods, 0.0)
     return order
 
@@ -207,7 +208,7 @@ def test_an_answer_that_comes_after_all_its_pods_have_gone_does_not_count_for_ot
 
 def test_a_pod_that_comes_costs_as_little_whatever_it_names() -> None:
     flood = [attacker(f"a{n}") for n in range(500)]
-    order = ReadingOrder(PACE, lambda: 0.5)
+    order = ReadingOrder(PACE, SystemClocks(random=lambda: 0.5))
     began = time.thread_time()
     order.apply(flood, 0.0)
     order.apply(flood[1:], 0.0)
@@ -285,7 +286,7 @@ class World:
     def __init__(self) -> None:
         self.now = 0.0
         self.pods: dict[str, NodePod] = {}
-        self.order = ReadingOrder(PACE, lambda: 0.5)
+        self.order = ReadingOrder(PACE, SystemClocks(random=lambda: 0.5))
         self.reading: list[ReadTurn] = []
         self.in_vain = 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from driver.publishing.publication import AGAIN, RAREST, DroppedTaints
+from node.clocks import SystemClocks
 from tests.making.clock import ManualClock
 
 
@@ -10,7 +11,7 @@ class Rig:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.doubts = 0
-        self.taints = DroppedTaints(self.clock, self._doubted)
+        self.taints = DroppedTaints(SystemClocks(monotonic=self.clock), self._doubted)
 
     def _doubted(self) -> None:
         self.doubts += 1

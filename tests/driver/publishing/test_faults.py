@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from driver.publishing.publication import FAILED, WORKS_AGAIN, PublishingFaults
+from node.clocks import SystemClocks
 from node.events import EventType
 
 
@@ -16,7 +17,7 @@ class Heard:
 
 def test_the_same_fault_is_told_again_after_all_was_well() -> None:
     heard = Heard()
-    faults = PublishingFaults(heard, lambda: 0.0)
+    faults = PublishingFaults(heard, SystemClocks(monotonic=lambda: 0.0))
     for _ in range(2):
         faults.note(ValueError("a slice breaks a rule"), "checking a pool")
         faults.note(ValueError("a slice breaks a rule"), "checking a pool")

@@ -227,7 +227,7 @@ class TestFaults:
 
     def make(self) -> tuple[PublishingFaults, RecordedEvents, list[float]]:
         told, now = RecordedEvents(), [0.0]
-        return PublishingFaults(told, lambda: now[0]), told, now
+        return PublishingFaults(told, SystemClocks(monotonic=lambda: now[0])), told, now
 
     def test_a_request_that_fails_for_a_moment_is_told_nobody(self) -> None:
         faults, told, now = self.make()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from driver.slices.store import SliceStore
 from kube.bodies import JsonObject
+from node.clocks import SystemClocks
 
 
 def body(version: int) -> JsonObject:
@@ -12,7 +13,7 @@ def body(version: int) -> JsonObject:
 
 
 def test_a_slice_that_was_created_and_deleted_before_our_answer_came_is_not_believed_to_be_there() -> None:
-    store = SliceStore(60.0, lambda: 0.0)
+    store = SliceStore(60.0, SystemClocks(monotonic=lambda: 0.0))
     store.applied(body(5))
     assert store.deleted(body(6)) == {"pool"}
     store.wrote(body(5))
@@ -21,7 +22,7 @@ def test_a_slice_that_was_created_and_deleted_before_our_answer_came_is_not_beli
 
 def test_an_end_is_remembered_no_longer_than_answers_can_be_late() -> None:
     now = [0.0]
-    store = SliceStore(60.0, lambda: now[0])
+    store = SliceStore(60.0, SystemClocks(monotonic=lambda: now[0]))
     store.applied(body(5))
     store.deleted(body(6))
     now[0] = 61.0

@@ -11,6 +11,7 @@ from driver.slices.store import SliceStore
 from driver.slices.writing import SliceWriter
 from kube.bodies import JsonObject
 from kube.errors import Forbidden, Unreachable
+from node.clocks import SystemClocks
 from sandbox.apiserver.server import ApiServer
 
 SLICES = "resourceslices"
@@ -36,7 +37,7 @@ def known(server: ApiServer, count: int) -> SliceStore:
     spec: JsonObject = {"driver": DRIVER, "pool": pool, "allNodes": True}
     for index in range(count):
         server.store.create(SLICES, {"metadata": {"name": f"{index:05x}-a"}, "spec": spec})
-    store = SliceStore(60.0, lambda: 0.0)
+    store = SliceStore(60.0, SystemClocks(monotonic=lambda: 0.0))
     store.replaced(server.store.list(SLICES), "100")
     return store
 

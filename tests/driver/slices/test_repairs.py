@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 from driver.slices.queue import Repairs
+from node.clocks import SystemClocks
 
 
 def test_somebody_who_goes_on_is_answered_more_and_more_slowly() -> None:
     now = [0.0]
-    repairs = Repairs(0.2, lambda: now[0])
+    repairs = Repairs(0.2, SystemClocks(monotonic=lambda: now[0]))
     delays = []
     for _ in range(25):
         delays.append(repairs.delay("p"))

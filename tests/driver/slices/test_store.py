@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from driver.slices.store import SliceStore
+from node.clocks import SystemClocks
 from tests.making.clock import ManualClock
 
 Json = dict[str, Any]
@@ -17,7 +18,7 @@ def body(version: int, name: str = "s", uid: str = "u", pool: str = "p", **metad
 
 
 def store(clock: ManualClock | None = None, pool: str = "") -> SliceStore:
-    return SliceStore(60.0, clock or ManualClock(), pool)
+    return SliceStore(60.0, SystemClocks(monotonic=clock or ManualClock()), pool)
 
 
 def versions(made: SliceStore) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SystemClocks
 from node.health.kernel.links import watched
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState
@@ -33,7 +34,7 @@ class Machine:
         self.now = 0.0
         self.reads: Counter[str] = Counter()
         self.broken: dict[str, int] = {}
-        self.files = FunctionFiles(f"{root}/sys", str(root), lambda: self.now, self.read)
+        self.files = FunctionFiles(f"{root}/sys", str(root), SystemClocks(monotonic=lambda: self.now), self.read)
 
     def read(self, path: str) -> str:
         name = path.rpartition("/")[2]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.clocks import SystemClocks
 from node.events import EventBus
 from node.health.signal import Condition, Look, Trouble
 from node.inventory.live.kernel_health import KERNEL, SYSFS, KernelHealth
@@ -29,7 +30,7 @@ class Told:
     def __init__(self, *devices: Device) -> None:
         bus = EventBus()
         self.looks = heard(bus, Look)
-        self.health = KernelHealth(bus, lambda: 1000.0)
+        self.health = KernelHealth(bus, SystemClocks(clock=lambda: 1000.0))
         self.observe(*devices)
 
     def observe(self, *devices: Device) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SYSTEM, SystemClocks
 from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
@@ -47,7 +48,7 @@ async def sweeping(
 
 async def test_every_device_is_in_every_look(tmp_path: Path) -> None:
     function(tmp_path, GPU, **WRONG)
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
     async with sweeping(files) as (sweeps, found):
         await eventually(lambda: len(found) >= 3)
         assert sweeps.hung == frozenset()
@@ -56,7 +57,7 @@ async def test_every_device_is_in_every_look(tmp_path: Path) -> None:
 
 
 async def test_a_hint_brings_the_next_sweep_forward(tmp_path: Path) -> None:
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
     async with sweeping(files, interval=1000.0) as (sweeps, found):
         await eventually(lambda: len(found) == 1)
         sweeps.hint()
@@ -76,7 +77,7 @@ async def test_a_file_that_hangs_costs_its_own_device_only_and_as_long_as_it_han
             answers.wait(30)
         return read_now(path)
 
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0, read)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0), read)
     async with sweeping(files, hangs=0.05) as (sweeps, found):
         await eventually(lambda: any(NIC in each for each in found))
         assert sweeps.hung == {address_of(GPU)}
@@ -91,7 +92,7 @@ async def test_a_file_that_hangs_costs_its_own_device_only_and_as_long_as_it_han
 async def test_a_fifo_in_the_place_of_an_attribute_does_not_hang(tmp_path: Path) -> None:
     folder = function(tmp_path, GPU, max_link_width="16")
     os.mkfifo(folder / "current_link_width")
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
     async with sweeping(files) as (_, found):
         await eventually(lambda: len(found) >= 2)
     assert found[0] == {GPU: (), NIC: ()}
@@ -102,7 +103,7 @@ async def test_a_bug_of_a_reading_is_raised_for_whoever_supervises() -> None:
         def function(self, device: Watched) -> tuple[Condition, ...]:
             raise ZeroDivisionError
 
-    sweeps = Sweeps(Broken("/nonexistent", "", lambda: 0.0), EventBus())
+    sweeps = Sweeps(Broken("/nonexistent", "", SYSTEM), EventBus())
     sweeps.show(snapshot(gpu()), CARING)
     with pytest.raises(ZeroDivisionError):
         await sweeps.run()
@@ -118,7 +119,7 @@ async def test_when_too_many_hang_no_more_threads_are_made(tmp_path: Path) -> No
         answers.wait(30)
         return read_now(path)
 
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0, read)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0), read)
     before = threading.active_count()
     async with sweeping(files, hangs=0.02) as (sweeps, found):
         sweeps.show(snapshot(*map(gpu, names)), CARING)

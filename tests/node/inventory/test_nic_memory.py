@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SystemClocks
 from node.files import JsonValue, read_record, write_record
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import SCHEMA, Identities, IdentityStore
@@ -321,8 +322,10 @@ class Scripted:
 def test_nic_that_is_in_a_pod_at_the_agents_restart_is_what_it_was(tmp_path: Path) -> None:
     path = tmp_path / "identities.json"
     source = Scripted(HERE)
-    Scanner((source,), IdentityStore(path, "boot-1"), lambda: 0.0).scan(Snapshot())
+    Scanner((source,), IdentityStore(path, "boot-1"), SystemClocks(clock=lambda: 0.0)).scan(Snapshot())
     source.facts = GONE
-    (device,) = Scanner((source,), IdentityStore(path, "boot-1"), lambda: 0.0).scan(Snapshot()).devices
+    (device,) = (
+        Scanner((source,), IdentityStore(path, "boot-1"), SystemClocks(clock=lambda: 0.0)).scan(Snapshot()).devices
+    )
     assert device.health.usable
     assert (device.text("ifName"), device.attribute("inPod")) == ("ens1np0", True)

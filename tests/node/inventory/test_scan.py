@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from node.clocks import SystemClocks
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import IdentityStore
 from node.inventory.model import Device, Snapshot, is_gone
@@ -35,7 +36,7 @@ class Node:
         self.facts = NodeFacts()
         self.now = 1000.0
         self.snapshot = Snapshot()
-        self.scanner = Scanner((self,), store or IdentityStore(None), lambda: self.now)
+        self.scanner = Scanner((self,), store or IdentityStore(None), SystemClocks(clock=lambda: self.now))
 
     name = "facts"
 

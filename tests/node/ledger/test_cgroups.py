@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SystemClocks
 from node.ledger.containers import AGAIN, PodCgroups
 from tests.making.clock import ManualClock
 
@@ -37,7 +38,7 @@ class Tree:
         (self.top / path).rmdir()
 
     def cgroups(self) -> PodCgroups:
-        return PodCgroups(self.root, clock=self.clock)
+        return PodCgroups(self.root, clocks=SystemClocks(monotonic=self.clock))
 
 
 @pytest.fixture(params=[1, 2])
@@ -107,7 +108,7 @@ def test_what_is_no_uid_names_no_folder(tree: Tree, uid: str) -> None:
 
 
 def test_where_no_cgroups_are_mounted_there_is_no_folder(tmp_path: Path) -> None:
-    assert not PodCgroups(tmp_path / "nothing", clock=ManualClock()).is_found
+    assert not PodCgroups(tmp_path / "nothing", clocks=SystemClocks(monotonic=ManualClock())).is_found
 
 
 def test_the_search_is_bounded(tmp_path: Path) -> None:

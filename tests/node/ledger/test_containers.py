@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SystemClocks
 from node.ledger.containers import NodeContainers, processes_of
 from node.opening import read_kernel_text
 from tests.making.clock import ManualClock
@@ -48,7 +49,7 @@ def proc(tmp_path: Path) -> Proc:
 
 
 def containers(tmp_path: Path, proc: Proc) -> NodeContainers:
-    return NodeContainers(tmp_path / "cgroup", proc.root, clock=ManualClock())
+    return NodeContainers(tmp_path / "cgroup", proc.root, clocks=SystemClocks(monotonic=ManualClock()))
 
 
 def mount(uid: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from node.clocks import SystemClocks
 from node.events import EventBus, EventType
 from node.inventory.model import Device
 from node.ledger.events import HoldsObserver, ReleasesAdvanced, ReleasesPending
@@ -53,7 +54,14 @@ class Driver(HoldsObserver):
         self.told += 1
 
     def lookout(self, clock: Callable[[], float]) -> ProcessCheck:
-        return ProcessCheck(self.pending_release, self, self.bus, clock=clock, events=self.events, observer=self)
+        return ProcessCheck(
+            self.pending_release,
+            self,
+            self.bus,
+            clocks=SystemClocks(monotonic=clock),
+            events=self.events,
+            observer=self,
+        )
 
 
 def play(driver: Driver, story: Callable[[ProcessCheck], Awaitable[None]]) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SYSTEM, SystemClocks
 from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Look, Trouble
@@ -113,7 +114,7 @@ async def test_what_is_seen_of_health_is_told_before_anybody_is_woken(tmp_path: 
         sys=tmp_path / "sys",
         proc=tmp_path / "proc",
         dev_root=tmp_path,
-        clock=lambda: 7.0,
+        clocks=SystemClocks(clock=lambda: 7.0),
         reach=lambda: Reach(EventState.UDEV),
         open_stream=stream.open,
     )
@@ -170,7 +171,7 @@ async def test_a_device_whose_state_cannot_be_read_is_named(tmp_path: Path) -> N
                 answers.wait(30)
                 return ()
 
-        hardware._sweeps = Sweeps(Hanging("", "", lambda: 0.0), EventBus(), hangs=0.01)
+        hardware._sweeps = Sweeps(Hanging("", "", SYSTEM), EventBus(), hangs=0.01)
         hardware._sweeps.show(snapshot(gpu()), CARING)
         sweeping = asyncio.create_task(hardware._sweeps.run())
         await eventually(lambda: hardware._sweeps.hung)
@@ -189,7 +190,7 @@ async def test_it_is_told_when_no_files_are_looked_at_any_more(tmp_path: Path) -
             hung = frozenset({"0000:83:00.0"})
             stopped = True
 
-        hardware._sweeps = Stopped(FunctionFiles("", "", lambda: 0.0), EventBus())
+        hardware._sweeps = Stopped(FunctionFiles("", "", SystemClocks(monotonic=lambda: 0.0)), EventBus())
         assert hardware.status().detail == (
             "hardware changes may be noticed late: 0000:83:00.0 does not answer when its state is read; "
             "ostler checks no device's files until one of these answers"

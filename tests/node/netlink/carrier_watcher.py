@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import time
 
+from node.clocks import SYSTEM
 from node.events import EventBus
 from node.health.signal import Look
 from node.inventory.live.kernel_health import KernelHealth
@@ -39,7 +39,7 @@ async def watch(buffer: int, moved: bool) -> None:
     bus = EventBus()
     bus.subscribe(Look, looked)
     bus.subscribe(HardwareHint, lambda _: show())
-    health = KernelHealth(bus, time.time)
+    health = KernelHealth(bus, SYSTEM)
     health.observe(Snapshot(1, (nic,)), (Rule("example.com/nic", link_health=True),))
     monitor = LinkMonitor(bus, listener=health, buffer=buffer)
     await monitor.run()

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from node.clocks import SystemClocks
 from node.events import EventBus
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.inventory.devices import devices_of
@@ -38,7 +39,7 @@ class Listening:
         self.signals = NvmlSignals(
             self.source.sessions,
             bus,
-            clock=lambda: 1000.0,
+            clocks=SystemClocks(clock=lambda: 1000.0),
             interval=interval,
             pulse=pulse,
             wait=50,

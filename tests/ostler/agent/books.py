@@ -130,7 +130,7 @@ class Desk:
         self.changes: list[float] = []
         self.heard: list[tuple[float, frozenset[tuple[str, str]] | None]] = []
         edges = Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0)
-        self.metrics = HoldsMetrics(edges.clock)
+        self.metrics = HoldsMetrics(edges)
         self.books = open_books(
             Settings(inventory=InventorySettings(recorded=Path("/nowhere")), state_dir=state_dir),
             edges,

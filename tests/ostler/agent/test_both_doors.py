@@ -58,12 +58,12 @@ async def serving(folder: Path, *devices: Device, bus: EventBus | None = None) -
         inventory=InventorySettings(recorded=folder),
     )
     edges, found = Edges(), snapshot(*devices)
-    bus, events = bus or EventBus(), EventLog(edges.clock)
+    bus, events = bus or EventBus(), EventLog(edges)
     health = HealthWatch(settings, (), bus, edges, events)
     health.observe(found)
     around = AgentServices(
         events=events,
-        metrics=AgentMetrics(edges.clock),
+        metrics=AgentMetrics(edges),
         edges=edges,
         bus=bus,
         inventory=Inventory((), IdentityStore(None), bus, clocks=edges),

@@ -51,9 +51,7 @@ class Node:
             observer=PluginObserver(),
         )
         self.publisher = Publisher(settings, door, self.events)
-        self.books = open_books(
-            settings, edges, NotImplemented, self.events, HoldsMetrics(edges.clock), reader=self.kubelet
-        )
+        self.books = open_books(settings, edges, NotImplemented, self.events, HoldsMetrics(edges), reader=self.kubelet)
         self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, self.publisher.on_holds_changed)
         self.desk = HoldsView(self.books, self.publisher, None, RULES)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from node.clocks import SYSTEM, SystemClocks
 from node.events import Event, EventType
 from ostler.agent.api_server import ApiEnvironment
 from ostler.agent.event_log import EventLog
@@ -87,7 +87,7 @@ def posting() -> list[threading.Thread]:
 
 
 async def test_events_of_before_and_after_the_start_are_posted(cluster: Cluster) -> None:
-    log = EventLog(lambda: 1_700_000_000.0)
+    log = EventLog(SystemClocks(clock=lambda: 1_700_000_000.0))
     log.emit(EventType.WARNING, "ForeignPlugin", "nvidia.com/gpu is served by another plugin")
     async with running(cluster, log) as part:
         await eventually(lambda: part.metrics.taken.total == 1)
@@ -122,7 +122,7 @@ def test_warnings_are_posted_and_of_the_others_those_that_change_the_offer(
 
 
 async def test_nothing_is_written_to_a_node_that_is_another_machine(cluster: Cluster) -> None:
-    log = EventLog(time.time)
+    log = EventLog(SYSTEM)
     log.emit(EventType.WARNING, "ForeignPlugin", "text")
     cluster.node = {"machineID": "ffff", "systemUUID": "AA-BB"}
     async with running(cluster, log) as part:
@@ -138,7 +138,7 @@ async def test_nothing_is_written_to_a_node_that_is_another_machine(cluster: Clu
 
 
 async def test_a_node_and_a_kubeconfig_that_come_later_are_waited_for(cluster: Cluster) -> None:
-    log = EventLog(time.time)
+    log = EventLog(SYSTEM)
     log.emit(EventType.WARNING, "ForeignPlugin", "text")
     cluster.kubeconfig.unlink()
     cluster.node = None
@@ -151,7 +151,7 @@ async def test_a_node_and_a_kubeconfig_that_come_later_are_waited_for(cluster: C
 
 
 async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) -> None:
-    log = EventLog(time.time)
+    log = EventLog(SYSTEM)
     log.emit(EventType.WARNING, "ForeignPlugin", "text")
     respond = cluster.server.respond
 
@@ -167,7 +167,7 @@ async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) 
 
 async def test_a_server_that_hangs_does_not_hold_up_the_end(cluster: Cluster) -> None:
     cluster.server.respond = lambda _: Answer(wait=True)
-    async with running(cluster, EventLog(time.time)) as part:
+    async with running(cluster, EventLog(SYSTEM)) as part:
         await eventually(lambda: cluster.server.asked)
         assert part.failing == "the API server has not answered yet"
 
@@ -177,7 +177,7 @@ async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplo
         raise RuntimeError("no numbers left")
 
     cluster.node = None
-    part = NodeEvents(cluster.settings(), EventLog(time.time), ApiEnvironment({}, etc=cluster.etc, random=broken))
+    part = NodeEvents(cluster.settings(), EventLog(SYSTEM), ApiEnvironment({}, etc=cluster.etc, random=broken))
     await asyncio.wait_for(part.run(), 120)
     assert part.failing == "stopped by an unexpected fault (RuntimeError: no numbers left)"
     assert "events are no longer posted" in caplog.text
@@ -214,12 +214,12 @@ def test_auto_posts_nothing_about_recorded_devices_and_off_nothing_at_all(accoun
 
 def test_outside_of_a_cluster_there_is_no_such_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    assert node_events(load(None, {"--node-name": "a"}, {}).settings, EventLog(time.time)) is None
+    assert node_events(load(None, {"--node-name": "a"}, {}).settings, EventLog(SYSTEM)) is None
 
 
 async def test_on_without_a_cluster_says_what_is_missing(cluster: Cluster) -> None:
     settings = load(None, {"--node-name": "a", "--kubernetes-events": "on"}, {}).settings
-    part = NodeEvents(settings, EventLog(time.time), ApiEnvironment({}))
+    part = NodeEvents(settings, EventLog(SYSTEM), ApiEnvironment({}))
     task = asyncio.create_task(part.run())
     await eventually(lambda: "KUBERNETES_SERVICE_HOST" in part.failing)
     assert part.failing == "environment: KUBERNETES_SERVICE_HOST: is not set; run in a pod, or give a kubeconfig"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kube.bodies import JsonObject
+from node.clocks import SYSTEM
 from node.events import EventType
 from ostler.agent.api_server import ApiEnvironment
 from ostler.agent.event_log import EventLog
@@ -191,7 +191,7 @@ async def running(cluster: Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
 
 
 def log() -> EventLog:
-    return EventLog(time.time)
+    return EventLog(SYSTEM)
 
 
 async def test_the_node_says_at_once_what_the_kubelet_says_next(cluster: Cluster) -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
+from node.clocks import SystemClocks
 from ostler.agent.api_server import PROVED, RecentProofs
 
 
 def test_parts_that_start_together_read_the_node_once_and_later_ones_again() -> None:
     now, read = [100.0], list[int]()
-    proofs = RecentProofs(lambda: now[0])
+    proofs = RecentProofs(SystemClocks(monotonic=lambda: now[0]))
 
     def prove() -> JsonObject:
         read.append(1)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from node.clocks import SYSTEM
 from node.sockets import is_socket
 from ostler.admin import probes
 from ostler.admin.http import HttpPage, HttpServer, Pages, listen
@@ -146,7 +147,7 @@ async def test_a_dead_predecessors_socket_is_replaced_and_a_removed_one_served_a
     at = instance_socket(short_dir, "blue")
     leave_dead(at)
     probes = Probes(
-        Settings(state_dir=short_dir, http=None, instance="blue"), PAGES, EventLog(time.time), socket_check=0.02
+        Settings(state_dir=short_dir, http=None, instance="blue"), PAGES, EventLog(SYSTEM), socket_check=0.02
     )
     running = asyncio.create_task(probes.run())
     relay = ProbeProxy(short_dir)
@@ -170,7 +171,7 @@ async def test_a_socket_that_cannot_be_is_told_once_and_the_address_is_served_on
     at = instance_socket(short_dir, "blue")
     at.parent.mkdir()
     at.write_text("precious")
-    events = EventLog(time.time)
+    events = EventLog(SYSTEM)
     probes = Probes(Settings(state_dir=short_dir, http=address, instance="blue"), PAGES, events, socket_check=0.01)
     running = asyncio.create_task(probes.run())
     await eventually(lambda: get(f"http://{address}/livez/blue") == (200, "ok\n"))

@@ -66,7 +66,7 @@ class Rig:
             bus,
             record=VfRecord(settings.state_dir, "boot"),
             events=self.events,
-            clock=edges.clock,
+            clocks=edges,
             patience=(0.0, visible),
         )
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from node.clocks import SystemClocks
 from ostler.extender.deciding import PAUSE, ArrivalPatience
 from tests.making.extender import RunningExtender, cells, extender, gang
 from tests.making.extender_cluster import ClusterApi, Object, node, pod
@@ -250,7 +251,7 @@ def test_pods_that_are_never_reported_hold_a_scheduler_up_once_a_minute() -> Non
             return uid == "known"
 
     now, nobody = [100.0], NobodyArrives()
-    patience = ArrivalPatience(nobody, lambda: now[0])
+    patience = ArrivalPatience(nobody, SystemClocks(monotonic=lambda: now[0]))
     for _ in range(3):
         patience.wait_for("known")
     assert nobody.waits == 3

@@ -16,7 +16,7 @@ from ostler.extender.published import PublishedDevices
 from ostler.extender.states import PodBinding
 from ostler.extender.wire import ExtenderError
 from scheduling.cells.pod import ANNOTATION_BIND_INFO, ANNOTATION_ISOLATION, BindInfo
-from tests.making.extender import RunningExtender, cells, extender
+from tests.making.extender import Replica, RunningExtender, cells, extender
 from tests.making.extender_cluster import ClusterApi, Object, node, pod
 from tests.waiting import until
 
@@ -86,7 +86,7 @@ def test_a_replica_that_lost_the_lease_after_its_placement_binds_nothing() -> No
         def create(self, path: str, body: Any, *, attempts: int | None = None) -> Any:
             raise AssertionError(path)
 
-    binder = Binder(NoClient(), PublishedDevices(), lambda: False)
+    binder = Binder(NoClient(), PublishedDevices(), Replica(is_active=False))
     with pytest.raises(ExtenderError) as refused:
         binder.bind(PodBinding(facts_of(pod("p")), BindInfo("n0", (0,), "G-NODE", ()), 8))
     assert refused.value.code == 503

@@ -11,6 +11,7 @@ import pytest
 from kube.access import Access, FixedCredentials
 from kube.backoff import BackoffPolicy
 from kube.client import Client, RequestLimits
+from node.clocks import SystemClocks
 from ostler.extender.lease import LeaseHolder, LeaseName, LeaseTiming
 from ostler.extender.process import default_lease
 from tests.kube.authority import Authority
@@ -46,7 +47,8 @@ def client_of(api: ClusterApi) -> Client:
 
 
 def holder(api: ClusterApi, identity: str, clock: Clock) -> LeaseHolder:
-    made = LeaseHolder(client_of(api), NAME, identity, timing=FAST, monotonic=clock, clock=lambda: 1.7e9)
+    clocks = SystemClocks(monotonic=clock, clock=lambda: 1.7e9)
+    made = LeaseHolder(client_of(api), NAME, identity, timing=FAST, clocks=clocks)
     made.start()
     return made
 

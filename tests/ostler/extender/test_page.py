@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from node.metrics import Counter, Histogram, Metric
-from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics
+from ostler.extender.metrics import ExtenderFigures, ExtenderMetrics, ExtenderState
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs/extender.md").read_text()
@@ -20,7 +20,7 @@ def kind(metric: Metric) -> str:
 def test_the_table_of_metrics_is_the_codes() -> None:
     rows = re.findall(r"^\| `(ostler_extender_\w+)` \| (\w+) \| (.*?) ?\| (.*) \|$", PAGE, re.MULTILINE)
     shown = {name: (of, set(re.findall(r"`(\w+)`", labels)), meaning) for name, of, labels, meaning in rows}
-    figures = ExtenderFigures(ExtenderMetrics(), dict, lambda: {"nodes": 0, "devices": 0}, lambda: 0, lambda: True)
+    figures = ExtenderFigures(ExtenderMetrics(), ExtenderState({}, {"nodes": 0, "devices": 0}, 0, is_active=True))
     assert shown == {each.name: (kind(each), set(each.labels), each.help) for each in figures.collect()}
 
 

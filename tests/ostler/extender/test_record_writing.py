@@ -12,11 +12,12 @@ import yaml
 from kube.backoff import BackoffPolicy
 from kube.bodies import Json, JsonObject
 from kube.errors import ServerFault
+from node.clocks import SystemClocks
 from ostler.extender.metrics import ExtenderMetrics
 from ostler.extender.record_writing import StatusRecordWriter
 from ostler.extender.wire import PodIdentity
 from scheduling.cells.pod import ANNOTATION_BIND_INFO, BindInfo
-from tests.making.extender import ALLOCATED, NUMBERS, PAIR, RunningExtender, extender, owning
+from tests.making.extender import ALLOCATED, NUMBERS, PAIR, Replica, RunningExtender, extender, owning
 from tests.making.extender_cluster import ClusterApi, node, pod
 from tests.waiting import until
 
@@ -104,8 +105,8 @@ def test_the_newest_record_is_written_again_after_a_failure() -> None:
         client,
         Reporter(),
         metrics,
-        may_act=lambda: True,
-        random=lambda: 0.0,
+        replica=Replica(is_active=True),
+        clocks=SystemClocks(random=lambda: 0.0),
         policy=BackoffPolicy(first=0.001, most=0.002, longest=0.01),
     )
     writer.write_later(PodIdentity("u", "ns", "a"), INFO)

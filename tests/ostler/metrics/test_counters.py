@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from node.clocks import SystemClocks
 from node.health.state import Health, HealthState
 from node.inventory.diff import diff
 from node.inventory.loop import ScanDone, SnapshotPublished
@@ -42,7 +43,7 @@ async def test_refused_registers_are_attempts_and_failures(short_dir: Path) -> N
 
 
 async def test_a_kubelet_that_never_asks_is_a_failure_by_that_path_and_register_a_success(short_dir: Path) -> None:
-    counters = PluginMetrics(lambda: 1700000000.0)
+    counters = PluginMetrics(SystemClocks(clock=lambda: 1700000000.0))
     async with Kubelet(short_dir, watch_plugins=False) as kubelet:
         (short_dir / "plugins_registry").mkdir(exist_ok=True)
         served = door(short_dir, observer=counters, patience=0.1)
@@ -87,7 +88,7 @@ def test_what_the_first_scan_finds_is_no_change() -> None:
 
 
 def test_sources_that_fail_are_counted_and_those_that_wait_are_not() -> None:
-    scans = ScanMetrics(lambda: 5.0)
+    scans = ScanMetrics(SystemClocks(clock=lambda: 5.0))
     for state_ in (SourceState.OK, SourceState.WAITING, SourceState.FAILED, SourceState.FAILED):
         scans.scanned(ScanDone(0.02, (SourceStatus("nvml", state_),)))
     assert scans.failures.counts == {("nvml",): 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from driver.claims.contracts import ClaimObserver
 from driver.door.registration import DraDoorObserver
+from node.clocks import SystemClocks
 from node.ledger.events import HoldsObserver
 from ostler.metrics.dra import DraFigures, DraMetrics
 from protos.agent.v1alpha1.agent_pb2 import Claim, ListClaimsResponse, ListSlicesResponse, Pool, PoolDevice
@@ -63,7 +64,7 @@ def test_every_outcome_and_state_is_there_from_the_start() -> None:
 
 
 def test_what_observers_are_told_is_counted() -> None:
-    counts = DraMetrics(HoldsObserver(), lambda: 17.0)
+    counts = DraMetrics(HoldsObserver(), SystemClocks(clock=lambda: 17.0))
     door: DraDoorObserver = counts.door
     claims: ClaimObserver = counts.claims
     door.called("NodePrepareResources", "v1beta1", "OK", 0.02)

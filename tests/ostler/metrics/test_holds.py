@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node.clocks import SystemClocks
 from node.ledger.events import HoldsObserver, ReadingOutcome
 from node.ledger.holds import HoldState
 from node.metrics import metrics_of
@@ -82,7 +83,7 @@ def test_holds_count_by_door_and_state_and_looking_on_is_none() -> None:
 
 
 def test_what_happens_is_counted() -> None:
-    counts = HoldsMetrics(lambda: 17.0)
+    counts = HoldsMetrics(SystemClocks(clock=lambda: 17.0))
     counts.lost(Door.DRA)
     counts.lost(Door.DRA)
     counts.lost(Door.PLUGIN)

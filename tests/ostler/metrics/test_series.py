@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from node.clocks import SystemClocks
 from node.health.state import Health, HealthState
 from node.inventory.loop import ScanDone
 from node.inventory.model import Device, DeviceKind, Snapshot
@@ -47,7 +48,7 @@ def scrape(metrics: AgentMetrics, *, devices: int, lost: int = 0, resources: int
         cdi_fault="",
         scan_interval=60.0,
         resources=tuple(statuses),
-        events=EventLog(lambda: 0.0).counts,
+        events=EventLog(SystemClocks(clock=lambda: 0.0)).counts,
         live=None,
         node_events=None,
     )

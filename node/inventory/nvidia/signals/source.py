@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 
-from node.clocks import SELDOM
+from node.clocks import SELDOM, SYSTEM, Clocks
 from node.events import EventBus
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.inventory.facts import Fabric
@@ -57,9 +57,8 @@ _VENDOR = "nvidia"
 class NvmlSignals:
     """Publishes ``HealthEvent`` and ``Look`` on ``bus``, and ``ScanWanted`` when a scan should follow; on the loop.
 
-    ``clock`` gives Unix seconds; ``interval`` seconds between looks, ``pulse`` between questions whether GPUs answer;
-    ``wait`` milliseconds of one wait for events; ``hung`` seconds after which a call is reported as hanging. All
-    methods belong to the loop.
+    ``interval``: seconds between looks, ``pulse`` between questions whether GPUs answer; ``wait``: milliseconds of one
+    wait for events; ``hung``: seconds after which a call is reported as hanging. All methods belong to the loop.
     """
 
     def __init__(
@@ -67,7 +66,7 @@ class NvmlSignals:
         sessions: NvmlSessions,
         bus: EventBus,
         *,
-        clock: Callable[[], float] = time.time,
+        clocks: Clocks = SYSTEM,
         interval: float = SELDOM,
         pulse: float = PULSE,
         wait: int = WAIT,
@@ -75,7 +74,7 @@ class NvmlSignals:
     ) -> None:
         self._sessions = sessions
         self._bus = bus
-        self._clock = clock
+        self._clock = clocks.clock
         self._interval = interval
         self._pulse = pulse
         self._wait = wait
