@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 import re
+from operator import attrgetter
 from pathlib import Path
 from typing import TypeAlias
 
@@ -235,7 +236,7 @@ def set_aside(path: Path) -> Path | None:
     # What cannot be shortened or removed stays; the disk itself says so with the next write.
     with contextlib.suppress(OSError):
         _shorten(aside)
-    for old in sorted(known, key=lambda each: each.order)[: max(0, len(known) + 1 - MOST_ASIDE)]:
+    for old in sorted(known, key=attrgetter("order"))[: max(0, len(known) + 1 - MOST_ASIDE)]:
         with contextlib.suppress(OSError):
             old.path.rmdir() if old.path.is_dir() and not old.path.is_symlink() else old.path.unlink()
     return aside

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from enum import StrEnum
+from operator import attrgetter
 
 from node.offer import OfferedDevice
 from node.topology.model import Cell, CellLevel
@@ -156,7 +157,7 @@ class RecordBook:
         """Take all pods of the node that ask for devices."""
         before = self._pods.keys()
         self._pods, self._counts = {}, {}
-        for record in sorted(records, key=lambda each: each.order):
+        for record in sorted(records, key=attrgetter("order")):
             self._keep(record)
         for uid in before - self._pods.keys():
             self._forget(uid)

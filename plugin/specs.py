@@ -8,6 +8,7 @@ would make runtimes drop both. All other devices are in files of ostler's own ve
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from node.cdi.spec import CdiDevice, Spec
 from node.edits.allocation import cdi_kind, lacking, spec_edits
@@ -65,7 +66,7 @@ def _specs_of_others(resources: Iterable[ResourceOffer]) -> tuple[list[Spec], li
                 problems.append(f"CDI: {device.name} is left out, {reason}")
             elif not edits.empty:
                 kinds.setdefault(cdi_kind(device), []).append(CdiDevice(device.name, edits))
-    by_name = {kind: sorted(devices, key=lambda device: device.name) for kind, devices in sorted(kinds.items())}
+    by_name = {kind: sorted(devices, key=attrgetter("name")) for kind, devices in sorted(kinds.items())}
     return [Spec(kind, tuple(devices)) for kind, devices in by_name.items()], problems
 
 

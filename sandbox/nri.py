@@ -12,6 +12,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from enum import StrEnum
+from operator import attrgetter
 from pathlib import Path
 
 from google.protobuf.message import Message
@@ -151,7 +152,7 @@ class NriRuntime:
 
     async def _report(self, event: Event, pod: PodSandbox) -> None:
         async with self._reporting:
-            for plugin in sorted(self._plugins, key=lambda each: each.name):
+            for plugin in sorted(self._plugins, key=attrgetter("name")):
                 if not plugin.events or plugin.events & 1 << event - 1:
                     await self._relay(plugin, event, pod)
 

@@ -22,6 +22,7 @@ too: a claim may have a GPU and a NIC.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
 
 from driver.devices.partitions import CounterSet
 from driver.devices.shares import consumable, is_shared
@@ -124,7 +125,7 @@ def sections(facts: Iterable[Fact]) -> tuple[JsonObject, JsonObject]:
     for fact in facts:
         if fits(fact):
             chosen.setdefault((fact.amount, fact.name), fact)
-    kept = sorted(list(chosen.values())[:LIMIT], key=lambda fact: fact.name)
+    kept = sorted(list(chosen.values())[:LIMIT], key=attrgetter("name"))
     attributes: JsonObject = {fact.name: _typed(fact.value) for fact in kept if not fact.amount}
     capacity: JsonObject = {fact.name: {"value": quantity(fact)} for fact in kept if fact.amount}
     return attributes, capacity

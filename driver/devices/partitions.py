@@ -18,6 +18,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field
 from functools import lru_cache
+from operator import attrgetter
 
 from node.edits.options import CdiMode, by_cdi
 from node.eligibility import NO_PARTS, OfferedParts
@@ -369,7 +370,7 @@ def _described(name: str, gpu: Device, shape: PartitionShape) -> Device:
                 ("computeSlices", count),
             ]
         ),
-        capacity=tuple(sorted(shape.capacity, key=lambda each: each.name)),
+        capacity=tuple(sorted(shape.capacity, key=attrgetter("name"))),
         nodes=gpu.nodes_of(NodeRole.DEVICE, NodeRole.CONTROL, NodeRole.AUXILIARY),
         location=gpu.location,
     )

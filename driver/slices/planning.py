@@ -23,6 +23,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import field
+from operator import attrgetter
 from typing import Final, Protocol
 
 from driver.slices.content import up_to_date
@@ -158,7 +159,7 @@ def _generation(highest: int, asked: int, unfinished: int, *, more: bool) -> int
 
 
 def _by_name(stored: Sequence[StoredSlice]) -> list[StoredSlice]:
-    return sorted(stored, key=lambda each: each.name)
+    return sorted(stored, key=attrgetter("name"))
 
 
 _LEAST_DIGITS: Final = 5
@@ -241,7 +242,7 @@ class ByDeviceNames(Value):
 
     def layout(self, stored: Sequence[StoredSlice]) -> tuple[tuple[str, ...], ...]:
         """See ``Matching``."""
-        return tuple([each.device_names for each in sorted(_newest(stored), key=lambda old: old.name)])
+        return tuple([each.device_names for each in sorted(_newest(stored), key=attrgetter("name"))])
 
 
 def _digits(count: int) -> int:
@@ -257,4 +258,4 @@ def _index(name: str, digits: int) -> int | None:
 
 def _newest(stored: Sequence[StoredSlice]) -> list[StoredSlice]:
     highest = max([each.generation for each in stored], default=0)
-    return sorted([each for each in stored if each.generation == highest], key=lambda old: old.name)
+    return sorted([each for each in stored if each.generation == highest], key=attrgetter("name"))

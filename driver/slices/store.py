@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 from node.clocks import Clocks
@@ -112,7 +113,7 @@ class SliceStore:
         """The slices of a pool, by name."""
         with self._lock:
             found = [entry.slice for entry in self._entries.values() if entry.slice.pool == pool]
-        return tuple(sorted(found, key=lambda each: each.name))
+        return tuple(sorted(found, key=attrgetter("name")))
 
     def doubtful(self, pool: str) -> bool:
         """Whether a creation of ours in that pool has been unconfirmed for too long."""

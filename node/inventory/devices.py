@@ -6,6 +6,7 @@ Pure and total: the same facts and identities give the same value, live or recor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter
 
 from node.inventory.facts import NodeFacts
 from node.inventory.identity import Identities
@@ -28,7 +29,7 @@ def devices_of(
     """
     found = [device for vendor in vendors for device in vendor.devices(facts, identities)]
     found += nic_devices(facts, identities) if nics is None else nics
-    return tuple(sorted(found, key=lambda device: device.name))
+    return tuple(sorted(found, key=attrgetter("name")))
 
 
 def host_of(facts: NodeFacts) -> Host:
@@ -49,7 +50,7 @@ def statuses_of(facts: NodeFacts, identities: Identities | None = None) -> tuple
         nvidia_status(facts),
         _errors("sysfs", facts.sysfs.errors) if facts.sysfs is not None else None,
     ]
-    return tuple(sorted((status for status in found if status is not None), key=lambda status: status.name))
+    return tuple(sorted((status for status in found if status is not None), key=attrgetter("name")))
 
 
 def _errors(name: str, errors: tuple[str, ...]) -> SourceStatus:

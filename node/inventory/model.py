@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import field
 from enum import StrEnum
+from operator import itemgetter
 
 from node.health.state import Health
 from node.inventory.facts import DriverFiles
@@ -284,10 +285,10 @@ class UnknownDevice(Exception):
 def sorted_attributes(attributes: Iterable[tuple[str, AttributeValue | None]]) -> tuple[Attribute, ...]:
     """Attributes in order of their names, without those whose value is None or an empty text."""
     kept = ((name, value) for name, value in attributes if value is not None and value != "")
-    return tuple(Attribute(name, value) for name, value in sorted(kept, key=lambda pair: pair[0]))
+    return tuple(Attribute(name, value) for name, value in sorted(kept, key=itemgetter(0)))
 
 
 def sorted_capacity(capacity: Iterable[tuple[str, int | None]]) -> tuple[Capacity, ...]:
     """Capacities in order of their names, without those that are unknown."""
     kept = ((name, value) for name, value in capacity if value is not None)
-    return tuple(Capacity(name, value) for name, value in sorted(kept, key=lambda pair: pair[0]))
+    return tuple(Capacity(name, value) for name, value in sorted(kept, key=itemgetter(0)))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from itertools import count
+from operator import itemgetter
 
 from node.inventory.model import NIC_KINDS, Device, DeviceKind, is_gone
 from node.topology.model import Place
@@ -95,7 +96,7 @@ def _labelled_gpus(gpus: list[Device]) -> Iterator[tuple[str, Device]]:
             rest.append(gpu)
     free = (number for number in count() if number not in numbered)
     everyone = [*numbered.items(), *((next(free), gpu) for gpu in rest)]
-    for number, gpu in sorted(everyone, key=lambda pair: pair[0]):
+    for number, gpu in sorted(everyone, key=itemgetter(0)):
         yield f"GPU{number}", gpu
 
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
+from operator import attrgetter
 
 from node.topology.model import Cell, CellLevel, Place, PlaceOverride, Proximity, Topology, link_count, proximity
 from node.values import Value, replace, value
@@ -124,7 +125,7 @@ def _gathered(drafts: list[_Draft], level: Proximity, nearness: Nearness) -> lis
         else:
             classes.append([draft])
     found = wide + [members[0] if len(members) == 1 else _pcie(members, level) for members in classes]
-    return sorted(found, key=lambda draft: draft.gpus)
+    return sorted(found, key=attrgetter("gpus"))
 
 
 def _pcie(members: list[_Draft], level: Proximity) -> _Draft:

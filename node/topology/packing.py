@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, combinations
+from operator import itemgetter
 
 from node.topology.model import Cell, CellLevel, Place, Proximity, link_count, proximity
 from node.values import Value, value
@@ -89,7 +90,7 @@ class CellTree:
             _descend(hosts[0], spare, picks, size - sum(picks), others or [0] * len(spare))
             return picks
         found = (_best_set(host, host.table, free, required, size, far=far, ours=ours) for host in hosts if host.table)
-        _, best = min(found, key=lambda ranked: ranked[0])
+        _, best = min(found, key=itemgetter(0))
         return _taken(best, free, required, size)
 
     def _hosts(self, free: Units, required: Units, size: int, far: Units, ours: Units) -> list[_Spot]:

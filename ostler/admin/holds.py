@@ -7,6 +7,7 @@ The status says in words what is wrong, and is empty if all is well: see ``Holds
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -164,7 +165,7 @@ def holds_report(
 
 def _device(name: str, context: OfferContext, losers: Mapping[str, tuple[str, ...]]) -> agent_pb2.DeviceHolds:
     own = [hold for hold in context.holds.get(name, ()) if hold.device == name]
-    holds = [_hold(hold) for hold in sorted(own, key=lambda hold: hold.admin)]
+    holds = [_hold(hold) for hold in sorted(own, key=attrgetter("admin"))]
     return agent_pb2.DeviceHolds(device=name, holds=holds, losers=losers.get(name, ()))
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 
@@ -266,7 +267,7 @@ def _tree(devices: Sequence[CellDevice]) -> tuple[DeviceCell, list[str]]:
 
 
 def _joined(children: Sequence[DeviceCell]) -> DeviceCell:
-    ordered = sorted(children, key=lambda cell: cell.indices)
+    ordered = sorted(children, key=attrgetter("indices"))
     return DeviceCell(tuple(sorted(index for cell in ordered for index in cell.indices)), tuple(ordered))
 
 

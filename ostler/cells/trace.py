@@ -7,6 +7,7 @@ import io
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from node.documents import DocumentLimits, DocumentRefused
 from node.yaml_text import parse_yaml
@@ -57,7 +58,7 @@ def read_trace(text: str, source: str) -> tuple[TraceJob, ...]:
         if job.name in seen:
             raise TraceError(f"{source}: job {number}: name {job.name!r} is given twice; give every job its own name")
         seen.add(job.name)
-    return tuple(sorted(jobs, key=lambda job: job.at))
+    return tuple(sorted(jobs, key=attrgetter("at")))
 
 
 def _rows(text: str, source: str) -> list[object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 from node.kubelet.checkpoint import NO_NUMA, Checkpoint
@@ -153,7 +154,7 @@ def _of_devices(content: Checkpoint) -> tuple[StateTable, ...]:
 
 def _of_claims(content: DraState) -> tuple[StateTable, ...]:
     claims, devices = [], []
-    for claim in sorted(content.claims or (), key=lambda claim: (claim.namespace, claim.name, claim.uid)):
+    for claim in sorted(content.claims or (), key=attrgetter("namespace", "name", "uid")):
         claims.append((claim.uid, f"{claim.namespace}/{claim.name}", tuple(sorted(claim.pods or ()))))
         devices += [
             (

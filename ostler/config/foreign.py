@@ -11,6 +11,7 @@ has: Go overlooks them, and a misspelt one would go unnoticed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from ostler.config.document import Mapping, MappingEntry, Meaning, Node, RefusedNode, ScalarNode
 from ostler.config.errors import ConfigError, Note, NoteKind, Origin
@@ -56,7 +57,7 @@ class GoSection(Section):
         """See ``Section``: without nulls, and without those that a later key replaces."""
         entries = [entry for entry in node.entries if not self._is_absent(entry, values)]
         last: dict[int, MappingEntry] = {}
-        for entry in sorted(entries, key=lambda entry: entry.key) if self._by_sorted_keys else entries:
+        for entry in sorted(entries, key=attrgetter("key")) if self._by_sorted_keys else entries:
             last[id(self.known(entry.key))] = entry
         for entry in entries:
             field = self.known(entry.key)

@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
+from operator import attrgetter
 
 from ostler import __version__
 from ostler.doctor import (
@@ -122,9 +123,7 @@ _WIDEST_VERDICT = max(len(verdict) for verdict in CheckVerdict)
 
 def worst(results: Iterable[CheckResult]) -> CheckVerdict:
     """The most severe verdict; ``skipped`` if nothing was checked."""
-    return max(
-        (result.finding.verdict for result in results), key=lambda each: each.weight, default=CheckVerdict.SKIPPED
-    )
+    return max((result.finding.verdict for result in results), key=attrgetter("weight"), default=CheckVerdict.SKIPPED)
 
 
 def document(results: Sequence[CheckResult], node_name: str) -> dict[str, object]:
@@ -154,7 +153,7 @@ def text(results: Sequence[CheckResult], *, colour: bool) -> str:
     """The report for people."""
     width = max((len(result.check) for result in results), default=0)
     lines: list[str] = []
-    for subject, group in groupby(results, key=lambda result: result.subject):
+    for subject, group in groupby(results, key=attrgetter("subject")):
         lines += ["", subject] if lines else [subject]
         for result in group:
             lines += _lines(result, width, colour=colour)

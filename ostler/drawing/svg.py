@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from operator import attrgetter
 
 from node.topology.model import Place
 from ostler.drawing.arrangement import HEAD, PADDING, Arrangement, Curve, Rectangle, arrange, curves_of, deepest
@@ -151,7 +152,7 @@ def _strengths(curves: tuple[Curve, ...]) -> dict[int, tuple[str, float]]:
 
 def _lines(curves: tuple[Curve, ...], strengths: dict[int, tuple[str, float]]) -> list[str]:
     found = []
-    for curve in sorted(curves, key=lambda curve: curve.count):
+    for curve in sorted(curves, key=attrgetter("count")):
         colour, width = strengths[curve.count]
         found.append(f'<path d="{curve.path}" fill="none" stroke="{colour}" stroke-width="{width:.1f}"/>')
     return found

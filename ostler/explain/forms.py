@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import StrEnum
 from itertools import groupby
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Protocol
 
@@ -124,7 +125,7 @@ def _placements(finding: NodeFinding, several: bool) -> Iterator[Line]:
     if not finding.placements:
         yield line(1, "no more devices to allocate here")
     several = several or len({placement.claim for placement in finding.placements}) > 1
-    for (claim, request), placed in groupby(finding.placements, key=lambda each: (each.claim, each.request)):
+    for (claim, request), placed in groupby(finding.placements, key=attrgetter("claim", "request")):
         yield line(1, _request_name(claim, request, several), ": ", *_devices(list(placed)))
         # What they share belongs to the claim; it follows the last request.
         last = [each for each in finding.placements if each.claim == claim][-1]
@@ -137,7 +138,7 @@ def _placements(finding: NodeFinding, several: bool) -> Iterator[Line]:
 def _devices(placed: Sequence[PlacedDevice]) -> Iterator[TextPiece | str]:
     """``gpu-0, gpu-1 of gpu.example.com, pool node-a``, and what is special about them."""
     first = True
-    for (driver, pool), group in groupby(placed, key=lambda each: (each.driver, each.pool)):
+    for (driver, pool), group in groupby(placed, key=attrgetter("driver", "pool")):
         devices = list(group)
         yield "" if first else "; "
         first = False

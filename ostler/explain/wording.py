@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import groupby
+from operator import itemgetter
 
 from ostler.drawing.text import number
 from ostler.explain.page import (
@@ -244,7 +245,7 @@ def _condition_false(obstacle: kinds.ConditionFalse, depth: int) -> list[Line]:
 
 def _held(obstacle: kinds.Held, depth: int) -> list[Line]:
     held = sorted(zip(obstacle.devices, obstacle.holders, strict=True), key=lambda pair: (pair[1].claim, pair[1].pods))
-    groups = [(who, [device for device, _ in each]) for who, each in groupby(held, key=lambda pair: pair[1])]
+    groups = [(who, [device for device, _ in each]) for who, each in groupby(held, key=itemgetter(1))]
     groups.sort(key=lambda group: obstacle.devices.index(group[1][0]))
     shown = groups if len(groups) <= HOLDERS + 1 else groups[:HOLDERS]
     lines = [line(depth, f"{some(devices)} held by {holder(who)}") for who, devices in shown]

@@ -9,6 +9,7 @@ fixed sets, from the rules (resources), or from the node's devices (those that a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -107,7 +108,7 @@ def family(metric: Metric, known: Known) -> Family:
 
 def _histogram(metric: Histogram) -> HistogramMetricFamily:
     made = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-    for labels, seen in sorted(dict(metric.series).items(), key=lambda item: item[0]):
+    for labels, seen in sorted(dict(metric.series).items(), key=itemgetter(0)):
         buckets, below = [], 0
         for bound, count in zip((*map(str, metric.bounds), "+Inf"), tuple(seen.counts), strict=True):
             below += count

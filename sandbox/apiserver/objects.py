@@ -14,6 +14,7 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final
 
 from sandbox.apiserver import lifecycle, refusals
@@ -217,5 +218,5 @@ class History:
         self.check(version)
         if version >= self.version:
             return []
-        begin = bisect_right(self._events, version, key=lambda event: event.version)
+        begin = bisect_right(self._events, version, key=attrgetter("version"))
         return [event for event in self._events[begin:] if event.kind is kind]

@@ -12,6 +12,7 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,7 +105,7 @@ class DriverTestbed(ProgramTestbed):
         """The driver as it is registered."""
         if self._socket is not None:
             return self._drivers[0]
-        found = sorted(self.kubelet.current().values(), key=lambda each: each.number)
+        found = sorted(self.kubelet.current().values(), key=attrgetter("number"))
         registration = found[-1]
         if registration.number not in self._drivers:
             client = self._client(registration.socket, registration.versions)

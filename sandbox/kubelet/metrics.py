@@ -7,6 +7,7 @@ bounded where they are counted.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Final, Literal
 
 from node.metrics import Counter, Histogram, Labels, Metric, metrics_of
@@ -71,7 +72,7 @@ def _lines(metric: Metric) -> Iterator[str]:
     yield f"# HELP {metric.name} {metric.help}"
     if isinstance(metric, Histogram):
         yield f"# TYPE {metric.name} histogram"
-        for labels, seen in sorted(metric.series.items(), key=lambda item: item[0]):
+        for labels, seen in sorted(metric.series.items(), key=itemgetter(0)):
             below = 0
             for bound, count in zip((*map(repr, metric.bounds), "+Inf"), seen.counts, strict=True):
                 below += count

@@ -21,6 +21,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -73,7 +74,7 @@ class RegistryFolder:
         waiting = [str(root)]
         while waiting:
             try:
-                entries = sorted(os.scandir(waiting.pop()), key=lambda entry: entry.name)
+                entries = sorted(os.scandir(waiting.pop()), key=attrgetter("name"))
             except OSError:
                 continue  # Gone between two looks, or not readable: nothing is there.
             for entry in entries:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Literal
 
 from google.protobuf.message import DecodeError
@@ -83,7 +84,7 @@ class PodDevices:
         """Resource -> committed record of one container, sorted by resource."""
         return {
             holder.resource: record
-            for holder, record in sorted(self._committed.items(), key=lambda item: item[0])
+            for holder, record in sorted(self._committed.items(), key=itemgetter(0))
             if holder.pod_uid == pod_uid and holder.container == container
         }
 
@@ -171,7 +172,7 @@ class PodDevices:
             CheckpointEntry(
                 holder.pod_uid, holder.container, holder.resource, record.buckets, record.answer.SerializeToString()
             )
-            for holder, record in sorted(self._committed.items(), key=lambda item: item[0])
+            for holder, record in sorted(self._committed.items(), key=itemgetter(0))
         )
         return entries or None
 

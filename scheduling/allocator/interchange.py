@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 
 from scheduling.allocator.allocated import CounterKey
 from scheduling.allocator.claims import ConstraintFacts
@@ -312,7 +313,7 @@ class Interchange:
             look: Hashable = id(group)
             if len(group.sets) == 1:
                 keys = {(kind.pool, key) for _, kind in group.kinds for key in kind.consumed}
-                group.counters = tuple(sorted(keys, key=lambda each: each[1]))
+                group.counters = tuple(sorted(keys, key=itemgetter(1)))
                 left = tuple([(key[1], self._problem.availability.counters(pool)[key]) for pool, key in group.counters])
                 look = (left, frozenset((profile, kind.devices.bit_count()) for profile, kind in group.kinds))
             classes.setdefault(look, []).append(group)

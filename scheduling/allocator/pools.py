@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import attrgetter
 
 from scheduling.allocator.node_selection import Labels
 from scheduling.allocator.reading import Object, Part, wrong
@@ -130,7 +131,7 @@ def gather_pools(
         else:
             so_far.append(each)
     pools = [pool for pool in (_pool(id_, own, index, features) for id_, own in found.items()) if pool is not None]
-    return sorted(pools, key=lambda pool: (pool.has_binding_conditions, pool.id))
+    return sorted(pools, key=attrgetter("has_binding_conditions", "id"))
 
 
 def node_identity(node: Object) -> tuple[str, Labels]:
@@ -182,7 +183,7 @@ def _build(
     count = len(own) + len(others)
     sets_from = [each for each in (*own, *others) if features.partitionable_devices and each.has_counters]
     is_counter_slice = {id(each) for each in sets_from}
-    slices = tuple(sorted((each for each in own if id(each) not in is_counter_slice), key=lambda each: each.name))
+    slices = tuple(sorted((each for each in own if id(each) not in is_counter_slice), key=attrgetter("name")))
     elsewhere = tuple(each for each in others if id(each) not in is_counter_slice)
     counter_sets: dict[str, Mapping[str, int]] = {}
     reason = _duplicate_device(slices)
@@ -206,7 +207,7 @@ def _duplicate_device(slices: Iterable[ResourceSlice]) -> str:
 
 
 def _collect_counters(slices: Iterable[ResourceSlice], into: dict[str, Mapping[str, int]]) -> str:
-    for each in sorted(slices, key=lambda one: one.name):
+    for each in sorted(slices, key=attrgetter("name")):
         for name, counters in each.counter_sets:
             if name in into:
                 return f"counter set {name} is declared twice, the second time in slice {each.name}"

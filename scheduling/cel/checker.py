@@ -11,6 +11,7 @@ which agrees with everything, so that one mistake is reported once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 
 from scheduling.cel import advice
 from scheduling.cel.checked import Checked, Reference
@@ -108,7 +109,7 @@ class _Checker:
             self.issues.append(Issue(0, "the types of this expression are nested too deeply"))
         except _TooManyIssues:
             pass  # the first twenty are reported
-        raise TypeFault(tuple(sorted(self.issues, key=lambda each: each.offset)))
+        raise TypeFault(tuple(sorted(self.issues, key=attrgetter("offset"))))
 
     # --- steps, issues, types
 

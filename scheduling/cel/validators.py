@@ -8,6 +8,7 @@ arguments are mixed by nature).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import attrgetter
 
 from scheduling.cel import advice
 from scheduling.cel.checked import Checked
@@ -55,7 +56,7 @@ def validate(checked: Checked) -> list[Issue]:
         waiting.extend((each, exempt) for each in children(node))
     offsets = checked.ast.offsets
     issues = [Issue(offsets.get(number, 0), message) for number, message in found]
-    return sorted(issues, key=lambda each: each.offset)
+    return sorted(issues, key=attrgetter("offset"))
 
 
 def _call(checked: Checked, node: Call) -> Iterator[tuple[int, str]]:

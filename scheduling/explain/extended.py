@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 
 from kube.bodies import JsonObject, object_at, text_at
 from scheduling.api.quantities import QuantityError, of_json
@@ -67,7 +68,7 @@ def asks_of(pod: JsonObject) -> tuple[Ask, ...]:
             count = _whole(wanted[resource])
             if is_extended(resource) and count:
                 found.append(Ask(resource, index, order, count, short))
-    return tuple(sorted(found, key=lambda ask: (ask.resource, ask.index)))
+    return tuple(sorted(found, key=attrgetter("resource", "index")))
 
 
 def is_extended(resource: str) -> bool:

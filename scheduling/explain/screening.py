@@ -14,6 +14,7 @@ import json
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from kube.bodies import text_at
 from scheduling.allocator.claims import DeviceRequest, untolerated
@@ -231,7 +232,7 @@ def _order(obstacle: Obstacle) -> int:
 
 def _nearest(refused: Sequence[DeviceRefusal]) -> list[Obstacle]:
     """Reasons of devices that are refused: where least is missing first, other drivers' devices last."""
-    ranked = sorted(refused, key=lambda one: (one.foreign, one.missed))
+    ranked = sorted(refused, key=attrgetter("foreign", "missed"))
     reasons = merged(each.obstacle for each in ranked)
     by_condition: dict[tuple[object, str], list[ConditionFalse]] = {}
     for each in reasons:

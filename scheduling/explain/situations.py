@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Sequence
+from operator import itemgetter
 
 from kube.bodies import JsonObject
 from scheduling.allocator.allocated import AllocatedState
@@ -94,7 +95,7 @@ class Situations:
             for device in one.devices
         ]
         # The order of devices does not matter; values of constraints get numbers in an order that names do not decide.
-        seen.sort(key=lambda pair: pair[0])
+        seen.sort(key=itemgetter(0))
         if self._attributes:
             devices = tuple((own, tuple(_number(one, name, values) for name in self._attributes)) for own, one in seen)
         else:

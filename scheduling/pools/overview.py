@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import itemgetter
 
 from scheduling.api.quantities import Quantity
 from scheduling.pools.capacity import quantity_of
@@ -153,7 +154,7 @@ def _card(pool: PublishedPool, group: Sequence[PublishedDevice]) -> CutCard | No
     if not takes_all or len(takes_all) == len(group):
         return None
     cells = [(found, each) for each in resources if (found := _cell(each)) is not None]
-    ordered = tuple(each for _, each in sorted(cells, key=lambda pair: pair[0]))
+    ordered = tuple(each for _, each in sorted(cells, key=itemgetter(0)))
     parts = tuple(each for each in group if each is not takes_all[0])
     return CutCard(takes_all[0], parts, resources, ordered if len(ordered) > 1 else ())
 

@@ -10,6 +10,7 @@ number of the partition in the highest four, or, by older kernels, in place of t
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from node.health.state import Health
 from node.inventory.amd.facts import AmdGpu, AmdPartition, KfdNode
@@ -44,7 +45,7 @@ def amd_devices(facts: NodeFacts) -> list[Device]:
     if facts.sysfs is None:
         return []
     functions = [function for function in facts.sysfs.pci if function.vendor == PCI_VENDOR and _is_gpu(function)]
-    functions.sort(key=lambda function: function.address)
+    functions.sort(key=attrgetter("address"))
     kfd = _kfd_by_address(facts.sysfs.kfd, {function.address for function in functions})
     assembly = _Assembly(facts.sysfs, kfd, DrmNodes(facts.sysfs, "/dev/kfd"))
     found = [device for function in functions for device in assembly.devices(function)]

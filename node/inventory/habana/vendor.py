@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.device_nodes import DeviceFiles, function_attributes, unhealthy, without_driver
@@ -65,7 +66,7 @@ def habana_devices(facts: NodeFacts) -> list[Device]:
     sysfs, files = facts.sysfs, DeviceFiles(facts.sysfs)
     known = {each.address: each for each in sysfs.accelerators}
     devices = []
-    for function in sorted(_cards(sysfs.pci), key=lambda function: function.address):
+    for function in sorted(_cards(sysfs.pci), key=attrgetter("address")):
         own = known.get(function.address, AcceleratorFacts(function.address))
         paths = (*(f"/dev/accel/{name}" for name in own.nodes), *_verbs(sysfs, function))
         nodes = tuple(files.node(path, NodeRole.DEVICE) for path in paths)

@@ -18,6 +18,7 @@ import socket
 import struct
 from array import array
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Protocol, TypeVar
 
 from node.inventory.facts import NodeFacts
@@ -156,9 +157,9 @@ class HostNetwork:
         }
         return NodeFacts(
             network=NetworkFacts(
-                links=tuple(sorted((self._host_link(link, names) for link in links), key=lambda link: link.name)),
-                addresses=tuple(sorted(addresses, key=lambda each: (each.interface, each.address))),
-                default_routes=tuple(sorted(routes, key=lambda each: (each.interface, each.family, each.metric))),
+                links=tuple(sorted((self._host_link(link, names) for link in links), key=attrgetter("name"))),
+                addresses=tuple(sorted(addresses, key=attrgetter("interface", "address"))),
+                default_routes=tuple(sorted(routes, key=attrgetter("interface", "family", "metric"))),
                 errors=tuple(errors),
                 unread=next(iter(unread), None),
             )

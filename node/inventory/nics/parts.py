@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 
 from node.inventory.facts import NodeFacts, PciFunction, SysfsFacts
 from node.inventory.net_facts import NetInterface, RdmaDevice, RdmaPort, SubFunction
@@ -85,7 +86,7 @@ def nic_parts(facts: NodeFacts, remembered: Iterable[RememberedNic]) -> list[Nic
     links = facts.network.links if facts.network is not None else ()
     firmware = {link.name: link.firmware_version for link in links if link.firmware_version}
     parts = []
-    for function in sorted(sysfs.pci, key=lambda each: (each.address, each.path)):
+    for function in sorted(sysfs.pci, key=attrgetter("address", "path")):
         if is_data_direct(function):
             continue
         whole = NicPart(function)
@@ -128,7 +129,7 @@ class _Below:
         owners = {function.path for function in sysfs.pci if function.path}
         self.accelerators = frozenset(each.address for each in sysfs.accelerators)
         self.subfunctions: dict[str, list[SubFunction]] = defaultdict(list)
-        for each in sorted(sysfs.subfunctions, key=lambda each: (each.name, each.path)):
+        for each in sorted(sysfs.subfunctions, key=attrgetter("name", "path")):
             owner = _owner(each.path, owners)
             if owner is not None:
                 self.subfunctions[owner].append(each)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 from node.inventory.assembly import AttributePool, DeviceNames, Pairs
 from node.inventory.device_nodes import DeviceFiles
@@ -109,7 +110,7 @@ class _Assembly(Value):
         if known == key and self.names.reserve([device.name for device in found]):
             return found
         whole = self._gpu(gpu)
-        migs = sorted(gpu.facts.mig_devices, key=lambda mig: mig.index)
+        migs = sorted(gpu.facts.mig_devices, key=attrgetter("index"))
         made = (whole, *(self._mig(mig, gpu, whole) for mig in migs))
         if not self.names.numbered:
             if len(_LAST) >= _MOST_KNOWN:

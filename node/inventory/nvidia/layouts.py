@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import lru_cache
+from operator import attrgetter
 
 from node.inventory.facts import MigProfile
 from node.inventory.model import Device, PartitionShape, sorted_capacity
@@ -41,7 +42,7 @@ def shapes_of(profiles: tuple[MigProfile, ...], gpu_memory: int | None) -> tuple
             ]
         )
         shapes += [PartitionShape(name, profile.profile_id, start, profile.size, capacity) for start in profile.starts]
-    return tuple(sorted(shapes, key=lambda shape: (shape.profile_id, shape.start, shape.size)))
+    return tuple(sorted(shapes, key=attrgetter("profile_id", "start", "size")))
 
 
 def profile_name(profile: MigProfile, gpu_memory: int | None) -> str:
@@ -96,7 +97,7 @@ def plan_layout(
             f"{counted} do not fit on it together{beside}: their memory slices overlap, or its engines do not suffice",
             "take fewer or smaller instances",
         )
-    return tuple(sorted(found, key=lambda shape: (shape.start, shape.profile_id)))
+    return tuple(sorted(found, key=attrgetter("start", "profile_id")))
 
 
 def _weight(shape: PartitionShape) -> int:

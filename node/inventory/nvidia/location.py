@@ -9,6 +9,7 @@ matches them with the functions left over.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 
 from node.inventory.facts import GpuFacts, NvmlFacts, PciFunction, SysfsFacts
 from node.inventory.identity import Identities
@@ -40,7 +41,7 @@ class LocatedGpu(Value):
 def nvidia_functions(sysfs: SysfsFacts | None) -> tuple[PciFunction, ...]:
     """NVIDIA's display functions on the PCI bus, whatever driver they have, by address."""
     found = (function for function in (sysfs.pci if sysfs is not None else ()) if function.vendor.lower() == PCI_VENDOR)
-    return tuple(sorted((each for each in found if display_mode(each)), key=lambda each: each.address))
+    return tuple(sorted((each for each in found if display_mode(each)), key=attrgetter("address")))
 
 
 def locate(

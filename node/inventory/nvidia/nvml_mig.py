@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
+from operator import attrgetter, itemgetter
 from typing import Any
 
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
@@ -112,7 +113,7 @@ class MigCalls:
             except CallFailed as failed:
                 if failed.error not in NO_SUCH_PROFILE:
                     raise
-        return tuple(sorted(found, key=lambda each: (each.start, each.number)))
+        return tuple(sorted(found, key=attrgetter("start", "number")))
 
     def _profile_id(self, gpu: Handle, index: int) -> int:
         def ask(nvml: Any) -> int:
@@ -156,7 +157,7 @@ class MigCalls:
         if not profiles:
             raise CallFailed("nvmlGpuInstanceGetComputeInstanceProfileInfo", "NOT_SUPPORTED")
         # The first of those that are as large: further ones differ in what they share.
-        return max(profiles, key=lambda profile: profile[1])
+        return max(profiles, key=itemgetter(1))
 
     def create_compute_instance(self, instance: GpuInstance, profile_id: int) -> ComputeInstance:
         """A new compute instance."""

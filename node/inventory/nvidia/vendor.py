@@ -6,6 +6,7 @@ MIG strategies, NVML, and the edits of its container runtime have code of their 
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 
 from node.inventory.facts import CapabilityFile, SysfsFacts
 from node.inventory.model import Device, DeviceKind
@@ -79,7 +80,7 @@ def capabilities(proc: str, errors: list[str]) -> tuple[CapabilityFile, ...]:
                 minor = _access_minor(entry.path, errors)
                 if minor is not None:
                     found.append(CapabilityFile(entry.path[len(base) + 1 :], minor))
-    return tuple(sorted(found, key=lambda file: file.path))
+    return tuple(sorted(found, key=attrgetter("path")))
 
 
 def module_version(sys: str, proc: str, errors: list[str]) -> str | None:

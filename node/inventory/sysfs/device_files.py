@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import Protocol
 
 from node.inventory.facts import DeviceFile
@@ -85,4 +86,4 @@ def device_files(
                 continue
             if numbers is not None:
                 found.append(DeviceFile(printable(f"/{folder}/{entry.name}"), *numbers))
-    return tuple(sorted(found, key=lambda file: file.path))
+    return tuple(sorted(found, key=attrgetter("path")))

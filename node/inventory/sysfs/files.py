@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from operator import attrgetter
 
 HEXADECIMAL = re.compile(r"0x[0-9a-f]+")
 _DECIMAL = re.compile(r"-?[0-9]{1,18}")
@@ -219,7 +220,7 @@ def entries(folder: str, errors: list[str], *, absent_is_fine: bool = False) -> 
     """The entries of a folder by name; a line in ``errors`` and no entries where it cannot be listed."""
     try:
         with os.scandir(folder) as found:
-            return sorted(found, key=lambda entry: entry.name)
+            return sorted(found, key=attrgetter("name"))
     except FileNotFoundError as error:
         if not absent_is_fine:
             errors.append(f"{printable(folder)}: {error.strerror}")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import errno
 import re
+from operator import attrgetter
 
 from node.inventory.net_facts import RdmaDevice, RdmaFile, RdmaPort
 from node.inventory.sysfs.files import DRIVERS, Stamp, SysfsFolder, Unreadable, entries, printable, read_text, stamp
@@ -95,7 +96,7 @@ class RdmaDevices:
                     numbers[entry.name] = now
         self._numbers = numbers
         for files in found.values():
-            files.sort(key=lambda file: file.name)
+            files.sort(key=attrgetter("name"))
         return found
 
 

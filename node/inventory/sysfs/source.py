@@ -11,6 +11,7 @@ sorted by address, name or path; a device that vanishes while it is read is not 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from operator import attrgetter
 from pathlib import Path
 
 from node.inventory.facts import DeviceFile, NodeFacts, SysfsFacts
@@ -92,7 +93,7 @@ class SysfsSource:
         errors: list[str] = []
         folders = tuple(f"/{folder}/" for folder, _ in PARTITION_FOLDERS)
         kept = [file for file in last.device_files if not file.path.startswith(folders)]
-        files = sorted((*kept, *self._files(PARTITION_FOLDERS, errors)), key=lambda file: file.path)
+        files = sorted((*kept, *self._files(PARTITION_FOLDERS, errors)), key=attrgetter("path"))
         vendors = [vendor for vendor in VENDORS if vendor.partition_files]
         return self._with_vendors(vendors, replace(last, device_files=tuple(files)), errors)
 

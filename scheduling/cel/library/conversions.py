@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from decimal import Decimal
 from math import isfinite, isinf, isnan
+from operator import attrgetter
 
 from scheduling.cel.library.function import A, Library, function
 from scheduling.cel.library.prices import TEXT, CallEstimate, CostRange, Price, text_cost
@@ -193,7 +194,7 @@ LIBRARY: Library = (
     function("duration", "string_to_duration", STRING, result=DURATION, call=text_to_duration),
     function("int", "int64_to_int64", INT, result=INT, call=_same),
     function("int", "double_to_int64", DOUBLE, result=INT, call=_double_to_int),
-    function("int", "duration_to_int64", DURATION, result=INT, call=lambda span: span.nanoseconds),
+    function("int", "duration_to_int64", DURATION, result=INT, call=attrgetter("nanoseconds")),
     function("int", "string_to_int64", STRING, result=INT, call=_text_to_int),
     function("int", "timestamp_to_int64", TIMESTAMP, result=INT, call=lambda moment: moment.nanoseconds // SECOND),
     function("int", "uint64_to_int64", UINT, result=INT, call=lambda number: checked_int(int(number))),

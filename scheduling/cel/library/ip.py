@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil
+from operator import attrgetter
 from typing import ClassVar
 
 from scheduling.cel.errors import TextError
@@ -278,12 +279,12 @@ LIBRARY: Library = (
     function("ip", "string_to_ip", STRING, result=IP, call=ADDRESS, price=READS_TEXT),
     function("isIP", "is_ip", STRING, result=BOOL, call=is_readable(parse_address, NetworkError), price=READS_TEXT),
     function("ip.isCanonical", "ip_is_canonical", STRING, result=BOOL, call=_is_canonical, price=reads(2 * TEXT)),
-    method("family", "ip_family", IP, result=INT, call=lambda address: address.family),
-    _property("isUnspecified", "ip_is_unspecified", lambda address: address.is_unspecified),
-    _property("isLoopback", "ip_is_loopback", lambda address: address.is_loopback),
-    _property("isLinkLocalMulticast", "ip_is_link_local_multicast", lambda address: address.is_link_local_multicast),
-    _property("isLinkLocalUnicast", "ip_is_link_local_unicast", lambda address: address.is_link_local_unicast),
-    _property("isGlobalUnicast", "ip_is_global_unicast", lambda address: address.is_global_unicast),
+    method("family", "ip_family", IP, result=INT, call=attrgetter("family")),
+    _property("isUnspecified", "ip_is_unspecified", attrgetter("is_unspecified")),
+    _property("isLoopback", "ip_is_loopback", attrgetter("is_loopback")),
+    _property("isLinkLocalMulticast", "ip_is_link_local_multicast", attrgetter("is_link_local_multicast")),
+    _property("isLinkLocalUnicast", "ip_is_link_local_unicast", attrgetter("is_link_local_unicast")),
+    _property("isGlobalUnicast", "ip_is_global_unicast", attrgetter("is_global_unicast")),
     function("string", "ip_to_string", IP, result=STRING, call=str),
     function("cidr", "string_to_cidr", STRING, result=CIDR, call=_READ, price=READS_TEXT),
     function("isCIDR", "is_cidr", STRING, result=BOOL, call=is_readable(parse_network, NetworkError), price=READS_TEXT),
@@ -291,8 +292,8 @@ LIBRARY: Library = (
     method("containsIP", "cidr_contains_ip_ip", CIDR, IP, result=BOOL, call=Network.contains, price=_CONTAINS),
     method("containsCIDR", "cidr_contains_cidr_string", CIDR, STRING, result=BOOL, call=_covers, price=_COVERS_TEXT),
     method("containsCIDR", "cidr_contains_cidr", CIDR, CIDR, result=BOOL, call=Network.covers, price=_COVERS),
-    method("ip", "cidr_ip", CIDR, result=IP, call=lambda network: network.address),
-    method("prefixLength", "cidr_prefix_length", CIDR, result=INT, call=lambda network: network.bits),
+    method("ip", "cidr_ip", CIDR, result=IP, call=attrgetter("address")),
+    method("prefixLength", "cidr_prefix_length", CIDR, result=INT, call=attrgetter("bits")),
     method("masked", "cidr_masked", CIDR, result=CIDR, call=Network.masked),
     function("string", "cidr_to_string", CIDR, result=STRING, call=str),
 )

@@ -6,6 +6,7 @@ The planner compiles `or`, `orValue` and selections, which evaluate only what th
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 
 from scheduling.cel.library.function import Library, function, method
 from scheduling.cel.library.times import MIN_SECOND, SECOND
@@ -70,7 +71,7 @@ LIBRARY: Library = (
     function("optional.unwrap", "optional_unwrap", list_of(_OPTIONAL), result=_LIST, call=_unwrap),
     method("unwrapOpt", "optional_unwrapOpt", list_of(_OPTIONAL), result=_LIST, call=_unwrap),
     method("value", "optional_value", _OPTIONAL, result=_V, call=Optional.get),
-    method("hasValue", "optional_hasValue", _OPTIONAL, result=BOOL, call=lambda optional: optional.present),
+    method("hasValue", "optional_hasValue", _OPTIONAL, result=BOOL, call=attrgetter("present")),
     method("or", "optional_or_optional", _OPTIONAL, _OPTIONAL, result=_OPTIONAL),
     method("orValue", "optional_orValue_value", _OPTIONAL, _V, result=_V),
     method("first", "list_first", _LIST, result=_OPTIONAL, call=_at(0)),

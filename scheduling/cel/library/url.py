@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import ClassVar
 
 from scheduling.cel.errors import TextError
@@ -278,10 +279,10 @@ _QUERY = map_of(STRING, list_of(STRING))
 LIBRARY: Library = (
     function("url", "string_to_url", STRING, result=URL, call=reader(parse, UrlError), price=COPIES_TEXT),
     function("isURL", "is_url_string", STRING, result=BOOL, call=is_url),
-    method("getScheme", "url_get_scheme", URL, result=STRING, call=lambda url: url.scheme),
-    method("getHost", "url_get_host", URL, result=STRING, call=lambda url: url.host),
-    method("getHostname", "url_get_hostname", URL, result=STRING, call=lambda url: url.hostname),
-    method("getPort", "url_get_port", URL, result=STRING, call=lambda url: url.port),
-    method("getEscapedPath", "url_get_escaped_path", URL, result=STRING, call=lambda url: url.escaped_path),
+    method("getScheme", "url_get_scheme", URL, result=STRING, call=attrgetter("scheme")),
+    method("getHost", "url_get_host", URL, result=STRING, call=attrgetter("host")),
+    method("getHostname", "url_get_hostname", URL, result=STRING, call=attrgetter("hostname")),
+    method("getPort", "url_get_port", URL, result=STRING, call=attrgetter("port")),
+    method("getEscapedPath", "url_get_escaped_path", URL, result=STRING, call=attrgetter("escaped_path")),
     method("getQuery", "url_get_query", URL, result=_QUERY, call=_query),
 )
