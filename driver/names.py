@@ -38,10 +38,10 @@ class MetadataVersion(StrEnum):
 
 
 def file_prefix(driver: str) -> str:
-    """What the names of the claims' CDI files begin with; readers of other people's specs leave them out."""
+    """The prefix of the names of the claims' CDI files; readers of other people's specs leave these files out."""
     return f"{driver}-claim_"
 
 
 def metadata_prefix(driver: str) -> str:
-    """What the names of the CDI files that mount metadata files begin with; readers leave them out as well."""
+    """The prefix of the names of the CDI files that mount metadata files; readers leave these out as well."""
     return f"{driver}_metadata_"

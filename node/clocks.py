@@ -51,7 +51,7 @@ SYSTEM: Final = SystemClocks()
 
 
 SELDOM = 9.5
-"""Seconds between looks at all that has no event and may wait: what goes wrong there is known within ten."""
+"""Seconds between checks of everything that has no event and may wait: a fault there is known within ten."""
 
 
 def until_tick(interval: float, now: float) -> float:

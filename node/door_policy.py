@@ -57,7 +57,7 @@ class NodeWords(Value):
     annotation: str | None = None
 
     def parsed(self) -> tuple[NodeDoors, tuple[str, ...]]:
-        """What they mean, and for people every part that means nothing."""
+        """Parse both texts; returns their meaning and, for people, every part that has none."""
         problems: list[str] = []
         every = None
         if self.label is not None:
@@ -251,7 +251,8 @@ class KnownDoors(Value):
 
 
 def load(state_dir: Path) -> tuple[KnownDoors, str]:
-    """What was remembered, and in words what is wrong with the file, empty for nothing. Never raises FileError.
+    """Load the remembered answers; also returns what is wrong with the file in words, empty for nothing. Never raises
+    FileError.
 
     Without a usable file nothing is known, which is what a new node begins with.
     """

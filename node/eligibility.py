@@ -39,7 +39,7 @@ _MOST_NAMED = 4
 
 @value
 class OfferedParts(Value):
-    """What an offer has to know of GPUs that claims are given in parts (``node.partitions``); all by device name.
+    """What an offer must know about GPUs that claims get in parts (``node.partitions``); all by device name.
 
     ``rules``: the rule of a partition, which no selector decides. ``unmade``: partitions that do not exist yet, with
     their GPU, by which it is judged whether containers can be given them. ``wholes``: GPUs that can be given whole
@@ -131,10 +131,10 @@ def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door, pa
 
 
 def _lingers(device: Device, rule: Rule, context: OfferContext, door: Door) -> bool:
-    """Whether a door that the rule has taken the device from has to show it a little longer.
+    """Whether a door must go on showing a device that its rule has moved to the other door.
 
-    Its holders need it: the kubelet would kill pods whose device it does not know when it starts, and the API server
-    ones whose claim names a device of no slice is not scheduled on. A resource of another plugin is not ours to show.
+    Its holders need it: a kubelet that starts ends pods whose device it does not know, and a pod whose claim names a
+    device of no slice is not scheduled. A resource of another plugin is not ours to show.
     """
     hold = context.held(device, door)
     if door is Door.DRA:

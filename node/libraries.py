@@ -43,7 +43,7 @@ def found_by_soname() -> Iterator[None]:
 
 
 def find_library(name: str) -> str | None:
-    """What can be given to ``ctypes.CDLL`` for a library's short name (``udev``); None where it is not there."""
+    """The argument of ``ctypes.CDLL`` for a library's short name (``udev``); None if the library is missing."""
     soname = _SONAMES.get(name)
     if soname is not None:
         try:

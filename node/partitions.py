@@ -63,7 +63,7 @@ class MigLayout(Value):
 
 @value
 class PartitionsRemoved(Value):
-    """The MIG devices with these UUIDs were removed on purpose: nobody needs to hear that they are gone."""
+    """The MIG devices with these UUIDs were removed on purpose: nobody needs a report that they are gone."""
 
     uuids: frozenset[str]
 

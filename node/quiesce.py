@@ -22,7 +22,7 @@ SCHEMA = "ostler.dev/quiesce/v1"
 
 
 class Quiesce:
-    """The state at ``path``; ``proc`` tells which boot this is. Methods may be called from any thread."""
+    """The state at ``path``; ``proc`` identifies the boot. Methods may be called from any thread."""
 
     def __init__(self, path: Path, proc: Path = Path("/proc")) -> None:
         self._path = path

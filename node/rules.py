@@ -94,7 +94,7 @@ class Selector(Value):
     nic: NicSelector | None = None
 
     def matches(self, device: Device) -> bool:
-        """Whether the device is one of those meant."""
+        """Whether the selector includes the device."""
         return (
             (not self.kinds or device.kind in self.kinds)
             and (not self.vendors or device.vendor in self.vendors)
@@ -110,7 +110,8 @@ class Selector(Value):
         )
 
     def names_it(self, device: Device) -> bool:
-        """Whether the device is meant by its own name, PCI address or interface: without a ``*``, and no wider fact."""
+        """Whether the selector names the device by its own name, PCI address or interface, without a ``*`` or a wider
+        fact."""
         return self.matches(device) and (
             device.name in self.names
             or (device.pci_address is not None and device.pci_address in self.pci_addresses)
@@ -309,7 +310,7 @@ class FunctionRange(Value):
     numbers: tuple[tuple[int, int], ...] = ()
 
     def holds(self, root: str, number: int | None) -> bool:
-        """Whether the function with this number (None: the physical one) below ``root`` is meant."""
+        """Whether this includes the function with this number (None: the physical one) below ``root``."""
         if root != self.root:
             return False
         return not self.numbers or (number is not None and any(low <= number <= high for low, high in self.numbers))
@@ -335,7 +336,7 @@ class NicSelector(Value):
     pkeys: tuple[str, ...] = ()
 
     def matches(self, device: Device) -> bool:
-        """Whether the device is a NIC that is meant."""
+        """Whether the device is a NIC that this names."""
         if device.kind not in NIC_KINDS:
             return False
         index = _number(device)
@@ -352,7 +353,7 @@ class NicSelector(Value):
         )
 
     def names(self, device: Device) -> bool:
-        """Whether the device is meant by its interface's name or its own PCI address, and not by a wider fact.
+        """Whether this names the device by its interface's name or its own PCI address, and not by a wider fact.
 
         The name of a physical function with virtual ones means those, unless ``functions`` says ``pf`` and no other.
         """

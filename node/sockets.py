@@ -46,7 +46,7 @@ class SocketError(Exception):
 
 @value
 class FileId(Value):
-    """What tells one file from its successor under the same name.
+    """Identity of a file, which its successor under the same name does not have.
 
     An inode number alone is soon used again. The time of modification goes with it and not that of change, which a new
     mode or a security label moves as well; nobody writes to a socket, so its content is as old as itself.

@@ -117,7 +117,7 @@ _COMPILE = re.compile
 
 
 def _compiled(pattern: Any, flags: int | re.RegexFlag) -> Any:
-    """What a pickle names: ``re.compile`` may be another function at the time."""
+    """The function that a pickle names: ``re.compile`` may be another one at that time."""
     return _COMPILE(pattern, flags)
 
 

@@ -187,7 +187,7 @@ def _slotted(cls: Class) -> Class:
 
 
 def _default(written: Any) -> Any:
-    """What stands in the class, or in its ``field``; a ``field`` that makes its default stays one."""
+    """The default in the class, or in its ``field``; a ``field`` that makes its default stays one."""
     return written.default if isinstance(written, Field) and written.default is not MISSING else written
 
 

@@ -49,7 +49,7 @@ class VfState(StrEnum):
 
 @value
 class VfVerdict(Value):
-    """What is to be done with a physical function; ``reason``: what is against it, with the fix."""
+    """The decision about a physical function; ``reason``: what prevents it, with the fix."""
 
     device: Device
     rule: VirtualFunctionRule

@@ -20,7 +20,7 @@ from itertools import filterfalse
 from ostler.config.settings import LogFormat, LogSettings
 
 _PLAIN = re.compile(r'[^\s"=\x00-\x1f\x7f]+')
-"""What needs no quotes."""
+"""Text that needs no quotes."""
 SHORT = 64
 """Most characters of a text whose quoted form is remembered."""
 FEW = 16
@@ -44,7 +44,7 @@ def _moment(created: float) -> str:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    """What the caller gives as ``extra``, in its order."""
+    """The fields that the caller gives as ``extra``, in its order."""
     content = record.__dict__
     # In C: a record has twenty attributes of its own.
     return {key: content[key] for key in filterfalse(_STANDARD.__contains__, content)}
@@ -101,7 +101,7 @@ def _quoted(value: object) -> str:
 
 @lru_cache(maxsize=256)
 def _start(level: str, name: str, message: str) -> str:
-    """What a line of this kind has between its time and its fields."""
+    """The part of a line of this kind between its time and its fields."""
     return f"level={_quote(level.lower())} logger={_quote(name.removeprefix('ostler.'))} msg={_quote(message)}"
 
 

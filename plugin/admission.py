@@ -1,4 +1,4 @@
-"""Whether a container gets the devices that it asks for: the question to the ledger, and the refusals.
+"""Decides whether a container gets the devices that it asks for: asks the ledger, and names the refusals.
 
 ``DevicePluginServicer`` turns a refusal into its gRPC status. The kubelet then refuses the pod for good.
 """
@@ -23,7 +23,7 @@ class DevicePluginError(Exception):
 
 
 class BadDevices(DevicePluginError):
-    """Ids that cannot be given: ``unknown``, ``duplicated``, and ``unhealthy`` with the reason of each."""
+    """Ids that cannot be allocated: ``unknown``, ``duplicated``, and ``unhealthy`` with the reason of each."""
 
     code = grpc.StatusCode.INVALID_ARGUMENT
 

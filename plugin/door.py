@@ -125,7 +125,7 @@ class PluginDoor:
         self.bus.publish(StreamsChanged())
 
     def on_reading(self, reading: Reading) -> None:
-        """Take in which devices the kubelet counts as healthy; see ``KubeletView.heard``."""
+        """Take the devices that the kubelet counts as healthy; see ``KubeletView.heard``."""
         self._view.heard(reading.began, reading.allocatable)
 
     async def run(self) -> None:

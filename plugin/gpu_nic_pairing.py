@@ -8,8 +8,8 @@ look like one container. Then devices are near the wrong ones, and nothing worse
 for both. Nothing is stored: after a restart nothing is recent.
 
 If a container's NICs come first, its GPUs are guessed (``ExpectedGpus``): those that would be preferred for as many
-GPUs as NICs, among the GPUs that are free as far as this process knows. A GPU is free if this process has not given it
-out, or the kubelet has called it available since, or has called NICs of the same container available. Pods end without
+GPUs as NICs, among the GPUs that are free as far as this process knows. A GPU is free if this process has not allocated
+it, or the kubelet has called it available since, or has called NICs of the same container available. Pods end without
 notice, so this errs towards held; the kubelet's next question corrects it. The choice of the GPUs themselves does not
 rely on it.
 """

@@ -118,7 +118,8 @@ async def register(socket: Path, resource: str, endpoint: str, options: api_pb2.
 log = logging.getLogger("ostler.registration")
 
 TOGETHER = 0.05
-"""Seconds that a question may come too early to be asked with another one: the streams of all resources end at once."""
+"""Seconds by which a question may come early to share another one's answer: the streams of all resources end at
+once."""
 
 
 @value

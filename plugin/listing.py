@@ -68,7 +68,8 @@ class DeviceListing:
         self._changed = asyncio.Event()
 
     def update(self, devices: tuple[OfferedDevice, ...], *, hints: bool = True) -> bool:
-        """Show these devices; True if the kubelet must be told. Raises ``ListTooLarge`` and keeps the old list."""
+        """Show these devices; True if the list is another one, which streams send to the kubelet. Raises
+        ``ListTooLarge`` and keeps the old list."""
         message = encode(devices, hints=hints)
         size = message.ByteSize()
         if size > LIMIT:

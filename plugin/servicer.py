@@ -9,7 +9,7 @@ pod has a device that overlaps. GetPreferredAllocation waits just after the agen
 pods have, and, if schedulers record devices for pods, a second at most for the pod that it is about.
 
 Faults become gRPC status codes in ``_call`` and nowhere else. An error refuses a pod for good, so only requests for
-devices that cannot be given are refused.
+devices that cannot be allocated are refused.
 
 An answer has the same content as the container's edits, field by field; it has no field for hooks, which need CDI.
 """

@@ -93,7 +93,7 @@ def _refusal(error: HeldError, lost: tuple[HeldError, ...]) -> AdmissionRefusal:
 
 
 def _advice_on_pod(error: HeldError) -> str:
-    """What ends the conflict with a pod, worded to be true whether or not the API server keeps taints."""
+    """How to end the conflict with a pod; true whether or not the API server keeps taints."""
     if any(share.door is Door.DRA for share in error.shares):
         # A taint would evict the pods of those claims as well.
         return _SHARED_ADVICE

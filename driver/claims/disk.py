@@ -1,8 +1,8 @@
 """The files of claims: a record and a CDI file for each, so that a damaged file costs one claim.
 
 Blocking; for worker threads. Several threads may write at once, but only one thread per claim. A prefix in the names of
-our CDI files tells them from the files of others. The names of devices in a CDI file contain the claim's UID and are
-never reused, so a leftover file gives nothing away.
+our CDI files distinguishes them from the files of others. The names of devices in a CDI file contain the claim's UID
+and are never reused, so a leftover file gives nothing away.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What containers get from the devices of a claim.
+"""Builds the edits that containers get from the devices of a claim.
 
 Containers get everything through CDI; the list strategies of a rule concern the plugin door alone. The edits have two
 invariants:
@@ -49,7 +49,7 @@ class GivenDevice(Value):
 
 @value
 class ClaimEdits(Value):
-    """What a container gets from one device of a claim.
+    """The edits that a container gets from one device of a claim.
 
     ``cdi_devices``: qualified names from the specs of others, which the kubelet gets unchanged. ``edits``: for this
     device's entry in the claim's own CDI spec; if they are empty, the spec must have no entry for it and the answer

@@ -303,6 +303,6 @@ def unpartitioned(bus: EventBus) -> ClaimPartitions:
     """Partitions on a node that can make none."""
 
     async def look(_: frozenset[str]) -> None:
-        """Nothing to do: there are no partitions to see."""
+        """Do nothing: there are no partitions."""
 
     return ClaimPartitions(None, look, ClaimObserver(), SYSTEM, bus)

@@ -91,11 +91,11 @@ class ClaimRecord(Value):
         return self.state is RecordState.COMPLETED and self.made_in(boot)
 
     def may_run(self, boot: str) -> bool:
-        """Whether a container may have been given it in this boot; true if nobody can tell."""
+        """Whether a container may have been given it in this boot; true if that is unknown."""
         return not self.boot or self.prepared_in(boot)
 
     def made_in(self, boot: str) -> bool:
-        """Whether it is of this boot; true if a boot id is missing, because then boots cannot be told apart."""
+        """Whether it is of this boot; true if a boot id is missing, because boots cannot be distinguished without."""
         return self.boot == boot or not boot or not self.boot
 
     def shown_state(self, boot: str) -> ClaimState:

@@ -30,11 +30,11 @@ from node.values import Value, value
 
 @value
 class ClaimRecovery(Value):
-    """What was found, and what must be done.
+    """The result of reading what an earlier process left, and the work that follows.
 
     ``records``: every claim that holds devices. ``adopted``: UIDs of claims that come from other sources than our
     records; ``rebuild``: those of them that must be prepared again. ``ensure``: CDI texts by UID. ``sweep``: claims
-    whose files must be removed. ``notes``: problems that people must hear of.
+    whose files must be removed. ``notes``: problems to report to people.
     """
 
     records: tuple[ClaimRecord, ...]

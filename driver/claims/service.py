@@ -159,7 +159,7 @@ class ClaimService:
     def prepared_for(self, key: tuple[str, str], pods: frozenset[str]) -> ClaimRecord | None:
         """The record of the claim with this namespace and name, if it is prepared and was reserved for one of ``pods``.
 
-        The pods' UIDs tell it from an earlier claim of the same name.
+        The pods' UIDs distinguish it from an earlier claim of the same name.
         """
         for record in self._book.records.values():
             named = key == (record.claim.namespace, record.claim.name)

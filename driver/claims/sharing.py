@@ -68,7 +68,7 @@ class ClaimDaemons(Protocol):
         """Note which claims have them."""
 
     async def running(self) -> tuple[MpsResource, ...]:
-        """The daemons of claims that run, whoever has started them, with their devices and without limits."""
+        """The daemons of claims that run, also those of earlier agents, with their devices and without limits."""
 
     async def ready(self, name: str) -> None:
         """Return when the daemon runs; raises ``MpsError``."""
@@ -220,7 +220,7 @@ class ClaimSharing:
             yield
 
     def _missing(self, work: SharingWork) -> str:
-        """What this node cannot do, in words."""
+        """The means that this node lacks, in words."""
         if work.daemon is not None and self._tools.daemons is None:
             return "MPS cannot be started"
         return "time slices cannot be set" if work.time_slices and self._tools.slicer is None else ""
@@ -317,7 +317,7 @@ class ClaimSharing:
         write_record(self._path, SCHEMA, {"boot": self._boot, "claims": claims})
 
     def _read(self) -> dict[str, tuple[str, SharingWork]]:
-        """What an earlier process of this boot did; raises FileError."""
+        """The work of an earlier process of this boot; raises FileError."""
         data = read_record(self._path, SCHEMA)
         if not isinstance(data, dict) or data.get("boot") != self._boot:
             return {}

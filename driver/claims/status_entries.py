@@ -58,11 +58,11 @@ UNREPORTED = InterfacesReport(is_known=False)
 
 @value
 class ClaimReport(Value):
-    """What the status of a claim should say.
+    """The status that a claim should have.
 
     ``nics``: entries of its NICs. ``unconfirmed``: names of NICs whose interface may be in the pod already, so a stored
-    entry that says so stays. ``problem``: why it cannot be prepared, with the condition's ``reason``; empty if it
-    has been prepared since; None if it never had a problem.
+    entry that says so stays. ``problem``: why it cannot be prepared, with the condition's ``reason``; empty if it has
+    been prepared since; None if it never had a problem.
     """
 
     nics: tuple[JsonObject, ...] = ()

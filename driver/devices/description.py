@@ -45,7 +45,7 @@ class Described(Value):
 
 
 def described(offered: DraDevice) -> Described:
-    """What a slice says about a device. The reason of its taints is not part of it.
+    """The description of a device in a slice. The reason of its taints is not part of it.
 
     A partition is described by its shape, so that making and removing it writes nothing.
     """

@@ -1,4 +1,4 @@
-"""Where the DRA door's devices are: their attributes of place, and the order in which schedulers should take them.
+"""Places the DRA door's devices: their attributes of place, and the order in which schedulers should take them.
 
 Pure. A MIG device or partition is where its GPU is, a virtual function or subfunction where its physical one is;
 corrections of a topology file count for both.
@@ -100,7 +100,7 @@ def placement(
 
 @value
 class _SharedPlacement(Value):
-    """What placements on one topology share, by name of the device in whose place another is."""
+    """The parts that placements on one topology share, by the name of the device whose place counts."""
 
     cells: Mapping[str, tuple[Attribute, ...]]
     order: Mapping[str, int]

@@ -55,7 +55,7 @@ def is_shared(device: Device, sharing: Sharing | None) -> bool:
 
 
 def consumable(device: Device, sharing: Sharing, held: Amounts) -> Mapping[str, Consumable]:
-    """What claims may consume of a shared device, by the capacity's name; ``held``: what the plugin door has of it.
+    """The capacity that claims may consume of a shared device, by its name; ``held``: the plugin door's part.
 
     Rounded down to whole steps, so that what the other door has never counts as less than it is.
     """
@@ -94,7 +94,8 @@ def missing_share(device: Device, sharing: Sharing, held: Amounts) -> str:
 
 
 def consumed(consumed_capacity: Mapping[str, str], driver: str) -> Amounts:
-    """What a share takes of its device, by the ``consumedCapacity`` of ``driver``'s device in a claim's allocation.
+    """The capacity that a share takes of its device, by the ``consumedCapacity`` of ``driver``'s device in a claim's
+    allocation.
 
     Raises ``ValueError`` that names the capacity whose amount is invalid.
     """

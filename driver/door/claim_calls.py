@@ -278,7 +278,7 @@ def _patience(seconds: float | None) -> float | None:
 
 
 def _fault(named: KubeletClaim) -> str:
-    """What is wrong with a claim's name or UID; empty if nothing is."""
+    """The fault of a claim's name or UID; empty if there is none."""
     if not is_uid(named.uid):
         return f"uid: {named.uid[:_SHOWN]!r} is not a claim's UID"
     missing = [field for field in ("namespace", "name") if not getattr(named, field)]

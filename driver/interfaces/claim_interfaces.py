@@ -41,9 +41,9 @@ log = logging.getLogger("ostler.interfaces")
 class ClaimInterfaces(MovedInterfaces):
     """``PodSandboxes`` for claims with interfaces; for the event loop only.
 
-    ``kubelet_root``: has the kubelet's record of claims. ``reporter`` hears of interfaces before their guard lets
-    containers start. The devices of lost interfaces are held in ``ledger``.
-    ``on_host_network``: which of the pods with these UIDs is known to use the node's network, empty for none.
+    ``kubelet_root``: has the kubelet's record of claims. ``reporter`` gets interfaces before their guard lets
+    containers start. The devices of lost interfaces are held in ``ledger``. ``on_host_network``: which of the pods with
+    these UIDs is known to use the node's network, empty for none.
     """
 
     def __init__(

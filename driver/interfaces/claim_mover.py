@@ -55,7 +55,7 @@ class ClaimMover:
     """Works for one call per claim at a time; for the event loop only.
 
     ``out``: by the claim's UID, what the journal has. ``problems``: why the interfaces of a claim are not where they
-    should be. ``lost``: interfaces that did not come back. ``reporter`` hears of interfaces before their guard lets
+    should be. ``lost``: interfaces that did not come back. ``reporter`` gets interfaces before their guard lets
     containers start.
     """
 

@@ -185,7 +185,7 @@ class LostInterfaces:
         self._ledger.bus.publish(HoldsChanged())
 
     def _enter(self, lost: LostInterface) -> None:
-        """Hold the device, whoever has it at present."""
+        """Hold the device, even if somebody else has it."""
         device, interface = lost.move.interface.device, lost.move.setup.interface
         self._lost[device] = lost
         self._any.set()

@@ -68,7 +68,7 @@ class MoveFailed(InterfaceError):
 
 @value
 class FoundMoves(Value):
-    """What an earlier process left: its moves by the claim's UID, and the claims whose file was damaged, with why.
+    """The moves that an earlier process left, by the claim's UID, and the claims whose file was damaged, with why.
 
     ``stuck``: why files that count no more could not be removed.
     """
@@ -110,7 +110,7 @@ class InterfaceMoves:
         self._mover  # noqa: B018 - made on first use
 
     def load(self) -> FoundMoves:
-        """What an earlier process of this boot left; what is older is removed.
+        """Load the moves that an earlier process of this boot left; remove older ones.
 
         A move without its guard was not completed, or its end had begun.
         """
@@ -190,8 +190,8 @@ class InterfaceMoves:
     def take_back(self, move: ClaimMove) -> tuple[str, ...]:
         """Take the interfaces back and forget the move; returns in words which ones have another name now.
 
-        Raises InterfaceMissing if the kernel has nowhere what should come back, and InterfaceError if something that is
-        there cannot be taken back; the call may be repeated.
+        Raises InterfaceMissing if the kernel has an interface nowhere, and InterfaceError if something that is there
+        cannot be taken back; the call may be repeated.
         """
         uid, problems, missing, renamed = move.claim.uid, list[str](), list[InterfaceMove](), list[str]()
         try:

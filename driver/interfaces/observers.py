@@ -1,4 +1,4 @@
-"""What the claims' interfaces report to others: places for people, links to follow, and counts."""
+"""Reports of the claims' interfaces: places for people, links to follow, and counts."""
 
 from __future__ import annotations
 

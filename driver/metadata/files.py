@@ -192,7 +192,7 @@ class MetadataFiles:
 
 
 def _stored(path: Path) -> _Stored | None:
-    """What is in the file; None if there is none that can be read."""
+    """The file's content; None if it cannot be read."""
     try:
         text = read_regular(path, LARGEST).decode(errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""What metadata files say of a claim's devices, as a part of the claim's record.
+"""The content of metadata files about a claim's devices, as a part of the claim's record.
 
 The record has it, so that files which are lost can be written again without the API server, and so that a repeated
 preparation gives the kubelet the same answer whatever the configuration says by then.

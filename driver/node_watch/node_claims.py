@@ -1,7 +1,7 @@
 """The users of this node's devices, as the API server knows them: pods, their claims, and claims that name a device.
 
-A device may move from claims to the plugin door only when no allocation names it. The watch on the node's pods cannot
-tell: the scheduler allocates before it binds, and a pod may wait between the two for minutes. So at the end of a
+A device may move from claims to the plugin door only when no allocation names it. The watch on the node's pods does not
+show that: the scheduler allocates before it binds, and a pod may wait between the two for minutes. So at the end of a
 withdrawal, and only then, all claims of the cluster are listed (``ClaimNames``). Only the results of allocations are
 decoded, and only the names of our own devices kept, so it does not matter what else users write into claims, and how
 much. A claim whose results cannot be read may name any device, so no device is free while there is one; the API server
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 class NodeClaims:
     """Follows pods and claims while ``run`` runs; for the event loop only.
 
-    ``bus``: gets ``PodsChanged`` and ``ReservationsChanged``. Whoever subscribes to the first after this object was
-    made finds the reservations of the new pods.
+    ``bus``: gets ``PodsChanged`` and ``ReservationsChanged``. A subscriber to the first, added after this object was
+    made, finds the reservations of the new pods.
     """
 
     def __init__(

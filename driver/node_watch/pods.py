@@ -1,4 +1,4 @@
-"""The pods of this node: what is read of their objects, which ones are here, and which are known to be gone. No I/O.
+"""The pods of this node: the fields read of their objects, which pods are here, and which are known to be gone. No I/O.
 
 Whoever may create pods may bind them to this node, as many and as large as the API server accepts, and the kubelet
 refuses most of them afterwards. So only ``FIELDS`` of each object are decoded. A pod keeps its claims from the moment
@@ -40,7 +40,7 @@ _CONTAINERS = ("initContainerStatuses", "containerStatuses", "ephemeralContainer
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?")
 """A valid object name; a claim with any other name cannot exist."""
 _STATIC = re.compile(r"[-0-9A-Za-z]{1,64}")
-"""A UID that the kubelet made, or one from a static pod's file; whoever creates pods may write 256 KiB there."""
+"""A UID that the kubelet made, or one from a static pod's file, where people who create pods may write 256 KiB."""
 _STATUS: Fields = {"state": {"running": {}}}
 _CLAIM_NAME: Fields = {"resourceClaimName": True}
 _UNLISTED = "claimsLeftOut"
@@ -344,5 +344,5 @@ class Presence:
 
 
 def _news_of(pod: NodePod | None) -> tuple[tuple[str, ...], int, bool, str]:
-    """What others need of a pod: nothing for one that has no claims and has not ended."""
+    """The part of a pod whose changes matter to others; empty for one that has no claims and has not ended."""
     return ((), 0, False, "") if pod is None else (pod.claims, pod.unlisted, pod.over, pod.static)

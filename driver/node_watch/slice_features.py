@@ -227,7 +227,7 @@ class SliceFeatures:
 
 
 class DryRunApi(Protocol):
-    """What this needs of a ``driver.resource_api.client.ResourceApi``."""
+    """The calls of a ``driver.resource_api.client.ResourceApi`` that dry runs need."""
 
     def version(self) -> str:
         """The version of resource.k8s.io that the server serves."""

@@ -1,1 +1,1 @@
-"""The container runtime's plugin interface (NRI): ostler hears of pod sandboxes before their containers start."""
+"""The container runtime's plugin interface (NRI): reports pod sandboxes to ostler before their containers start."""

@@ -1,4 +1,4 @@
-"""What the runtime calls: the service ``Plugin`` of NRI, for one connection.
+"""The service ``Plugin`` of NRI, which the runtime calls, for one connection.
 
 Runtimes with NRI 0.3 to 0.8 report pods by StateChange, later ones by a method per event; ostler serves both. It
 answers an unknown method with UNIMPLEMENTED, and the connection goes on.
@@ -115,7 +115,7 @@ class PluginService:
 
 
 class _Listed:
-    """What a synchronization has listed so far: pods and containers may come in several messages."""
+    """The list of a synchronization so far: pods and containers may come in several messages."""
 
     def __init__(self) -> None:
         self._pods: list[Sandbox] = []

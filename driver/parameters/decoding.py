@@ -1,8 +1,8 @@
 """Decodes opaque parameters of version ``ostler.dev/v1alpha1`` strictly: every key known, every value of its type.
 
 Parameters are decoded when a claim is prepared and nowhere earlier: the API server accepts any object. So preparation
-refuses a mistake, with place, value and fix; a parameter that was silently ignored would give a container that its
-author did not ask for. The texts of errors go into the events of the claim's pods.
+refuses a mistake, with place, value and fix; a parameter that is silently ignored gives the author a container that
+nobody asked for. The texts of errors go into the events of the claim's pods.
 
 An absent field is None: the value of an earlier configuration, or of the node's rule, stays. Settings of the node
 (driver root, CDI mode, ids) are not parameters, because whoever writes a claim cannot know them.
@@ -160,7 +160,7 @@ def asks_for_features(content: Config) -> bool:
 class NicConfig(Value):
     """Parameters of NICs. ``rdma``: the nodes of their RDMA device. ``vhost_net``: /dev/vhost-net and /dev/net/tun.
 
-    ``nccl``: the variables of NCCL. ``interface``: what the network interface is to be in the pod that it moves into.
+    ``nccl``: the variables of NCCL. ``interface``: the settings of the network interface in the pod that it moves into.
     """
 
     rdma: bool | None = None

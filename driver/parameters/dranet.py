@@ -53,7 +53,7 @@ _Settings = dict[str, object]
 
 
 def dranet_interface(parameters: PeerParameters) -> InterfaceParameters | None:
-    """What the parameters ask of the interface; None if they ask for nothing."""
+    """The settings of the interface that the parameters ask for; None if they ask for nothing."""
     found: _Settings = {}
     fields: PeerFields = {
         "profile": _profile,

@@ -1,6 +1,6 @@
-"""What a claim asks of the network interfaces that move into its pod: the section ``interface`` of parameters.
+"""The settings that a claim asks for the network interfaces that move into its pod: the section ``interface``.
 
-Pure. An interface moves if the rule of its device has ``moveInterface``; the section says what it is to be in the pod.
+Pure. An interface moves if the rule of its device has ``moveInterface``; the section has its settings in the pod.
 ``InterfaceParameters`` is the meaning of all spellings: ours, DRANET's and the SR-IOV driver's, which
 ``driver.parameters.peers`` decodes. Several sections add up field by field, and so do the entries of ``vf``,
 ``features`` and ``sysctls``: a claim that turns an offload off keeps the VLAN of its class.

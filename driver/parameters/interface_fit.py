@@ -102,7 +102,7 @@ def _about_all(section: InterfaceParameters, found: str, fix: str) -> ParameterE
 
 @value
 class SettledInterface(Value):
-    """An interface of a claim that moves, what it is to be, and the sections that say so."""
+    """An interface of a claim that moves, its settings, and the sections that they come from."""
 
     target: InterfaceTarget
     settings: InterfaceSettings

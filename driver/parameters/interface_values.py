@@ -98,7 +98,7 @@ SHORT_NAMES = {
     "ntuple-filters": "ntuple",
     "receive-hashing": "rxhash",
 }
-"""What ``ethtool -k`` shows for the names that ``ethtool -K`` takes."""
+"""The names of ``ethtool -k`` by those of ``ethtool -K``."""
 _FEATURE = re.compile(r"[a-z0-9][a-z0-9_-]{0,30}")
 _MAC = re.compile(r"[0-9a-f]{2}(:[0-9a-f]{2}){5}")
 

@@ -38,7 +38,7 @@ class PeerParameters:
         return SharingParameters(self._place, strategy, said, of_peer=True, **more)
 
     def interface(self, paths: Mapping[str, str], **settings: Any) -> InterfaceParameters:
-        """What these parameters ask of an interface; ``paths``: where each setting stands in them."""
+        """The settings that these parameters ask for an interface; ``paths``: where each of them stands."""
         return InterfaceParameters(self._place, paths, of_peer=True, **settings)
 
     def check_class_only(self, field: str) -> None:

@@ -56,9 +56,9 @@ _MPS_FIELDS = (
 def check_served(config: AllocatedConfig, ours: str) -> SharingParameters | InterfaceParameters | None:
     """Raise ``UnservedParameter`` for a demand of a peer's parameters that ostler cannot serve.
 
-    Returns how containers share the claim's devices, if the parameters are NVIDIA's, or what an interface is to be in
-    its pod, if they ask for something; whether a device can be that is for ``check_sharing`` and ``settings_for`` to
-    judge. ``ours``: the name of our driver, for the fix.
+    Returns how containers share the claim's devices, if the parameters are NVIDIA's, or the settings of an interface in
+    its pod, if they ask for some; ``check_sharing`` and ``settings_for`` judge whether a device can have them.
+    ``ours``: the name of our driver, for the fix.
     """
     assert config.peer is not None, "parameters of our own are decoded"
     parameters = PeerParameters(config, ours)

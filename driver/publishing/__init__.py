@@ -1,1 +1,1 @@
-"""What the DRA door shows, kept published as ResourceSlices."""
+"""Keeps the devices of the DRA door published as ResourceSlices."""

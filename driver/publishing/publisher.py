@@ -1,4 +1,4 @@
-"""Publishes what the DRA door shows as ResourceSlices: one pool, named after the node.
+"""Publishes the devices of the DRA door as ResourceSlices: one pool, named after the node.
 
 The controller of ``driver.slices`` does the work at the API server, and this module feeds it. It has a thread of its
 own, in which it also makes the controller: importing the kubernetes client takes a tenth of a second, for which neither
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("ostler.slices")
 
 INTERVAL = 0.2
-"""Seconds between two updates: a burst of changes is one write, and the scheduler hears of a fault soon enough."""
+"""Seconds between two updates: a burst of changes is one write, and the scheduler learns of a fault soon enough."""
 GIVES_WAY, ASKED_AGAIN = 0.05, 0.005
 """The longest that a view waits until claims are answered, and the time between two checks, in seconds."""
 _LOOK = 1.0

@@ -140,7 +140,7 @@ class ShownDevices:
         return ""
 
     def _is_back(self, aside: Path) -> bool:
-        """Put a damaged record back in its place: on a full disk, the damage tells the next process as much."""
+        """Put a damaged record back in its place: on a full disk, the damage shows the next process the same."""
         try:
             aside.rename(self._path)
         except OSError:

@@ -188,7 +188,7 @@ class Withdrawal:
         return frozenset() if free is None else ready
 
     def _obstacle(self, name: str, free: frozenset[str] | None, taken: Mapping[str, str]) -> str:
-        """What keeps a device that was not withdrawn before from being withdrawn."""
+        """The reason why a device is not withdrawn yet."""
         if free is None:
             return "its slice is being written"
         if name in free:

@@ -100,7 +100,7 @@ class Controller:
         return self.wait_synced(timeout) and self._queue.idle(ahead, timeout)
 
     def stored(self, pool: str) -> tuple[tuple[str, ...], ...]:
-        """Names of devices by index of slice as they are in the API; ``pack`` builds on them after a restart.
+        """The names of devices in the API, by index of the slice; ``pack`` builds on them after a restart.
 
         Call it once the first list is there (``wait_synced``).
         """

@@ -23,8 +23,8 @@ CHECKING = "checking a pool"
 SOON, SPREAD = 5.0, 30.0
 """Within how many seconds a server that cannot be reached is tried again: for the first time, and after that.
 
-All nodes of a cluster lose it at the same moment, and when it is back, whoever has something to write comes at another
-time. Other failures are tried again sooner, because only one node has them.
+All nodes of a cluster lose it at the same moment, and when it is back, their writes come at different times. Other
+failures are tried again sooner, because only one node has them.
 """
 
 
@@ -40,7 +40,7 @@ class SyncOutcome(Value):
 
 @record
 class _Memory(Record):
-    """What is remembered of a pool; see ``PoolKnowledge``.
+    """The memory of a pool; see ``PoolKnowledge``.
 
     ``uncertain``: a write failed, so that it may have taken effect, or our knowledge may be outdated.
     """

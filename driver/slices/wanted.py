@@ -124,7 +124,7 @@ def without_twins(body: JsonObject) -> JsonObject:
 
 
 def _form(device: Any) -> Form | None:
-    """What is checked of a device beside its name; None for one with more than attributes and plain capacities."""
+    """The checked fields of a device beside its name; None for one with more than attributes and plain capacities."""
     if not isinstance(device, dict) or not isinstance(device.get("name"), str) or not device.keys() <= _PLAIN:
         return None
     form: list[tuple[object, ...]] = []

@@ -141,7 +141,7 @@ def _make_folder(path: Path) -> None:
 
 
 def _parsed(document: JsonValue) -> dict[str, tuple[str, ...]]:
-    """Digests by file name; what has not the right form is not remembered."""
+    """Digests by file name; entries of the wrong form are dropped."""
     files = document.get("files") if isinstance(document, dict) else None
     pairs = files.items() if isinstance(files, dict) else ()
     return {name: tuple(str(each) for each in digests) for name, digests in pairs if isinstance(digests, list)}

@@ -34,7 +34,8 @@ _Key = tuple[str, Trouble, Action, Instance | None]
 
 @value
 class Override(Value):
-    """A person's word on a device's health, until a time (Unix seconds) or, if that is None, until it is cleared."""
+    """A person's override of a device's health, until a time (Unix seconds) or, if that is None, until it is
+    cleared."""
 
     state: HealthState
     reason: str

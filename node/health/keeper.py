@@ -1,4 +1,4 @@
-"""Keeps the health of this node's devices: takes in what sources report, and publishes how the devices are.
+"""Keeps the health of this node's devices: takes in what sources report, and publishes the devices' health.
 
 Only this part knows time and subscribers; pure values below it decide. It never waits and never writes: it gets a way
 to be called later (the loop's ``call_later``), and publishes what must be written. Everything here belongs to the
@@ -285,7 +285,7 @@ class HealthKeeper:
         return lines or (f"{name} stays {self._tracker.verdict(self._tracker.scanned.find(name)).health.state}",)
 
     def _done(self, outcome: Judgement) -> None:
-        """Do what follows a step: save, tell subscribers, plan the next step; events for people come last."""
+        """Do what follows a step: save, notify subscribers, plan the next step; events for people come last."""
         data = self._data()
         if data != self._saved:
             self._saved = data

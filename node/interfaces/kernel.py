@@ -3,7 +3,8 @@
 An interface goes through these states, and a process may be killed between any two of them:
 
 1. On the node, unmarked. ``look`` describes it, and the caller records that.
-2. On the node with our alias. What must change before it moves does now: physical function's settings, programs.
+2. On the node with our alias. What must change before the move changes now: settings of the physical function,
+   programs.
 3. In the pod, by one message that moves it and gives it its name, MTU and hardware address.
 4. In the pod, set up: sysctls, features, addresses, up, routes, rules, neighbours, and last its RDMA device.
 

@@ -60,10 +60,10 @@ class VfSettings(Value):
 
 @value
 class InterfaceSettings(Value):
-    """What an interface is to be in its pod.
+    """The settings that an interface gets in its pod.
 
     ``name``: empty keeps that of the node. ``addresses``: None keeps the global ones that it has on the node, and with
-    them its routes unless ``routes`` says others. ``mtu``: bytes, 0 keeps it. ``hardware_address``: empty keeps it.
+    them its routes unless ``routes`` names others. ``mtu``: bytes, 0 keeps it. ``hardware_address``: empty keeps it.
     ``features``: ethtool features, on or off. ``sysctls``: below ``net/ipv4/conf/<name>`` or ``net/ipv6/conf/<name>``,
     as ``("ipv4/arp_ignore", "1")``. ``keep_ebpf``: leave XDP programs and filters that others attached.
     """

@@ -153,7 +153,7 @@ class Move:
             return find_link(links(side.route, self._marks(known)), interface, self._sys, before, addresses=known)
 
     def _marks(self, addresses: set[str]) -> tuple[bytes, ...]:
-        """What messages about the interface's link have one of; nothing if only its function tells it."""
+        """Texts of which every message about the interface's link has one; empty if only its function identifies it."""
         before = self.setup
         if self.interface.pci_address and not before.parent:
             return ()
@@ -164,7 +164,7 @@ class Move:
 
 
 def differing(wanted: _Setting, present: _Setting) -> _Setting | None:
-    """What is wanted, None if it is so already or unknown (empty)."""
+    """The wanted value; None if it is in force already, or unknown (empty)."""
     return wanted if wanted and wanted != present else None
 
 

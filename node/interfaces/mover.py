@@ -1,4 +1,4 @@
-"""What is asked of the kernel to move interfaces into pods and back; ``node.interfaces.kernel`` is the real one.
+"""The kernel's operations that move interfaces into pods and back; ``node.interfaces.kernel`` is the real one.
 
 All calls block (milliseconds, more while a driver holds the kernel's lock) and belong into a worker thread. Each is
 idempotent: a process may be killed between any two kernel calls, and the same call made again by its successor finishes

@@ -51,7 +51,7 @@ class NetworkNamespace:
             raise FileNotFoundError(errno.ENOENT, "no network namespace is mounted there", str(path))
         found = os.fstat(self._descriptor)
         self.inode, self._device = found.st_ino, found.st_dev
-        """Tells one namespace from another: a path may name a later one."""
+        """Distinguishes namespaces: a path may name a later one."""
 
     def fileno(self) -> int:
         """The descriptor that names the namespace to the kernel."""

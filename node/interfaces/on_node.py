@@ -73,7 +73,7 @@ def look(interface: MovableInterface, host: Side, sys: Path) -> HostSetup:
 
 
 def _present(interface: MovableInterface, host: Side, sys: Path) -> InterfaceLink | None:
-    """The interface's link on the node: by name, which nobody forges here, then by whatever tells it."""
+    """The interface's link on the node: by name, which nobody forges here, then by what else identifies it."""
     named = link_named(host.route, interface.interface) if interface.interface else None
     if named is not None and (
         not is_real_function(interface, sys) or pci_function(named, sys) == interface.pci_address

@@ -70,7 +70,7 @@ class NamespacePins:
 
 
 def _inode(path: Path) -> int | None:
-    """Tells which namespace is mounted there; None for none."""
+    """Identifies the namespace that is mounted there; None for none."""
     try:
         with NetworkNamespace(path) as namespace:
             return namespace.inode

@@ -92,7 +92,7 @@ class MigProfile(Value):
     """A GPU instance profile: what an instance gets, and the memory slices that it can take.
 
     ``index`` is NVML's constant for the profile (NVML_GPU_INSTANCE_PROFILE_*), ``profile_id`` the GPU's own id of it;
-    ``name`` as newer drivers tell it (``MIG 1g.5gb+me``). An instance takes ``size`` memory slices from one of
+    ``name`` as newer drivers report it (``MIG 1g.5gb+me``). An instance takes ``size`` memory slices from one of
     ``starts`` on. A profile whose placements have different sizes is several of these.
     """
 

@@ -16,7 +16,7 @@ class NetInterface(Value):
 
     ``path`` is the path below /sys/devices (``pci0000:15/.../0000:1a:00.0/net/ens1np0``); for virtio a device stands
     between. ``link_type`` is the ARP hardware type: 1 Ethernet, 32 InfiniBand. ``speed_mbps`` is None when the driver
-    does not tell (link down). ``port_name`` and ``switch_id`` are phys_port_name and phys_switch_id (``pf0vf3``).
+    does not report it (link down). ``port_name`` and ``switch_id`` are phys_port_name and phys_switch_id (``pf0vf3``).
     """
 
     name: str

@@ -29,7 +29,7 @@ class Registrant(Protocol):
 
 
 class RegistrationServicer(api_pb2_grpc.RegistrationServicer):
-    """Says what the socket serves: ``info``. ``registrant`` hears what the kubelet makes of it."""
+    """Answers with ``info`` what the socket serves. ``registrant`` gets the kubelet's verdict."""
 
     def __init__(self, info: api_pb2.PluginInfo, registrant: Registrant) -> None:
         self._info = info

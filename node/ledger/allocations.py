@@ -9,8 +9,8 @@ is not known to be gone. Both lag behind Allocate, and both may fail, so only pr
 - a hold that a source has shown ends with the first later reading of both sources in which neither has it, or with its
   pod if only the checkpoint has it; a reading without one of the sources only adds;
 - an id holds every device it can mean (``naming``), including one that is absent at the moment;
-- an id of a replica holds that replica alone if the rules share its device as that resource, whichever plugin gave it
-  out: the ids are those of NVIDIA's plugin. Otherwise it holds the whole device.
+- an id of a replica holds that replica alone if the rules share its device as that resource, whichever plugin allocated
+  it: the ids are those of NVIDIA's plugin. Otherwise it holds the whole device.
 
 Pure: callers pass the times. For the event loop alone. Trade-off: an entry of the checkpoint holds its device until the
 API server says that the pod is gone, which restricts only the other door and devices that overlap it. Without an API

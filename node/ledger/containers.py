@@ -111,7 +111,7 @@ def processes_of(uids: Collection[str], proc: Path) -> set[str]:
 
 
 MountView = tuple[str, str]
-"""What decides which mounts a process sees: its mount namespace, and the path of its root in it."""
+"""Identifies the mounts that a process sees: its mount namespace, and the path of its root in it."""
 
 
 def _pods_of(process: Path, views: set[MountView]) -> set[str]:

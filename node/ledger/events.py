@@ -16,7 +16,8 @@ class HoldsChanged(Value):
 
 @value
 class OfferChanged(Value):
-    """What claims hold, contest or no longer name, or how rules act, has changed: both doors must compute offers again.
+    """Claims hold, contest or name other devices than before, or rules act in another way: both doors must recompute
+    their offers.
 
     Unlike ``HoldsChanged``, this frees no device that a claim waits for.
     """

@@ -1,4 +1,4 @@
-"""What a hold says, and which two holds of the node's devices exclude each other.
+"""Holds of the node's devices as values, and the rule by which two exclude each other.
 
 Pure functions of plain values, for any thread: ``node.ledger.ledger`` keeps the holds. The rule of overlap
 (``conflict``):
@@ -46,7 +46,7 @@ class HoldState(StrEnum):
     PREPARED = "prepared"
     """A claim that is prepared, or being prepared."""
     PENDING_RELEASE = "draining"
-    """Nobody has it according to the ledger, but it may still be in use: containers of a pod that had it still run, a
+    """The device is free according to the ledger, but may still be in use: containers of a pod that had it still run, a
     process was left on it, or ostler is still checking.
 
     Its door is None, or the plugin door if that had it last: it still lists the device, and waits before allocating it.

@@ -164,7 +164,7 @@ class HoldKeeper:
         self._grants.remember(given)
 
     def release(self, device: str) -> bool:
-        """Take a person's word that a device is free; False if it is not pending release."""
+        """Release a device that a person declares free; False if it is not pending release."""
         by_process, by_pod = self.pending_release.release(device), self.tenants.release(device)
         self.settle()
         return by_process or by_pod

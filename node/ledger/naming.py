@@ -125,7 +125,7 @@ class HeldIds:
         self._shared = shared
 
     def match(self, id_: Id) -> None:
-        """Find what a held id means now; one that means no device keeps what it meant."""
+        """Find the devices that a held id means now; an id without a device keeps its last meaning."""
         devices = self.meant(id_)
         if devices:
             shares = [self.share_of(id_, device.name) for device in devices]

@@ -1,4 +1,4 @@
-"""What the API server says of this node's pods: the question that the ledger asks, and its answer without one.
+"""The question that the ledger asks about this node's pods, and the answer where no API server is used.
 
 ``driver/node_watch`` answers it from a watch of the node's pods.
 """

@@ -146,7 +146,8 @@ class PendingRelease:
             pending.problem = problem
 
     def release(self, device: str) -> bool:
-        """Take a person's word that the device is free, until its next hold; False if it is not pending release."""
+        """Release the device because a person declares it free, until its next hold; False if it is not pending
+        release."""
         if self._pending.pop(device, None) is None:
             return False
         self._free.add(device)

@@ -104,8 +104,8 @@ class Releases:
         Also waits for pods that had other shares of a device, which leave too little while they have containers. If
         they still have some after ``WAIT``, the ledger refuses the Allocate.
 
-        Also waits for pods that still have the device according to the sources, which are late: the kubelet gives it
-        out only after it has forgotten them, and starts no container of a pod that it has forgotten.
+        Also waits for pods that still have the device according to the sources, which are late: the kubelet allocates
+        it only after it has forgotten them, and starts no container of a pod that it has forgotten.
 
         Once ``run`` has ended nothing waits: a successor relies on this process allocating nothing later.
         """

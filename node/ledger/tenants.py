@@ -203,7 +203,7 @@ class Tenants:
         self._proved.intersection_update(named)
 
     def release(self, device: str) -> bool:
-        """Take a person's word that the device is free; False if it waits for no pod."""
+        """Release the device because a person declares it free; False if it waits for no pod."""
         waiting = self._waiting(device)
         for each in waiting:
             self._remove(each)

@@ -78,7 +78,7 @@ class MpsDevice(Value):
 
 @value
 class MpsResource(Value):
-    """What one daemon is for; ``thread_percentage``: of each client, None for no limit.
+    """The resource that one daemon serves; ``thread_percentage``: of each client, None for no limit.
 
     ``multi_user``: one server for clients of all users; otherwise those of another user wait until it ends.
     """

@@ -1,4 +1,4 @@
-"""What MPS changes on a node and must set back: the compute modes of GPUs, and the record of them and of the daemons.
+"""Changes on a node that MPS must undo: the compute modes of GPUs, with the record of them and of the daemons.
 
 The mode that a GPU had is on disk before it is changed, so that the next agent can set it back after a kill.
 """
@@ -96,7 +96,7 @@ class ExclusiveModes:
     """Gives GPUs to the processes of one daemon alone, and back; for the event loop. One for the process.
 
     Daemons have names; ``record`` is where their supervisor keeps what a GPU had before. A daemon waits until another
-    one has given a GPU back, whoever supervises that: what it had then is not what it is to have again.
+    one has given a GPU back, even another supervisor's: the mode that the GPU has until then is not the one to restore.
     """
 
     def __init__(self, modes: ComputeModes, *, patience: float = _PATIENCE) -> None:

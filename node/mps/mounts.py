@@ -57,7 +57,7 @@ class KernelMount(Value):
 
 
 class Mounts(Protocol):
-    """What is mounted for daemons. All block for a moment only; all but ``hindrance`` raise OSError."""
+    """Mounts for daemons. All calls block for a moment only; all but ``hindrance`` raise OSError."""
 
     def mount(self, folder: Path, size: int, files: int) -> None:
         """Mount a file system of at most that many bytes and files at the folder."""

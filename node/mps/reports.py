@@ -32,7 +32,7 @@ _RELAXED = 0.9
 
 
 class MpsMetrics:
-    """What is counted of daemons, by resource; the label is empty for claims' own daemons, all of them together."""
+    """Counters of daemons, by resource; the label is empty for claims' own daemons, all of them together."""
 
     def __init__(self) -> None:
         self.starts = Counter(

@@ -51,7 +51,7 @@ class MpsHolders(Value):
 
 @value
 class MpsParts(Value):
-    """What the services of one supervisor have in common; ``record``: daemons and modes on disk.
+    """The parts that the services of one supervisor share; ``record``: daemons and modes on disk.
 
     ``has_ended``: set when the agent ends.
     """

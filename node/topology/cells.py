@@ -1,4 +1,4 @@
-"""The cell tree: which GPUs belong together, from the node down to single GPUs, and where each NIC belongs.
+"""Builds the cell tree: which GPUs belong together, from the node down to single GPUs, and where each NIC belongs.
 
 Pure and deterministic; made once per snapshot. The children of a cell partition its GPUs. A level exists only where it
 says something: no cell has the GPUs of its only child, except the node of a single GPU.
@@ -60,7 +60,7 @@ class Nearness:
 
 
 def _symmetric(gpus: Sequence[Place], of: Callable[[Place, Place], int]) -> Matrix:
-    """What ``of`` says of all pairs, which are asked once: it is the same in both directions."""
+    """The values of ``of`` for all pairs; each pair is asked once, since both directions are equal."""
     rows = [[0] * len(gpus) for _ in gpus]
     for first, one in enumerate(gpus):
         row = rows[first]

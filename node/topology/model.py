@@ -93,7 +93,8 @@ class Cell(Value):
 
 @value
 class PlaceOverride(Value):
-    """Where the device at a PCI address really is, for machines whose tree does not tell; ``path`` as in ``Place``."""
+    """Where the device at a PCI address really is, for machines whose tree does not show it; ``path`` as in
+    ``Place``."""
 
     address: str
     path: tuple[str, ...]
@@ -152,8 +153,8 @@ def proximity(a: Place, b: Place) -> Proximity:
 def link_count(a: Place, b: Place) -> int:
     """NVLinks or XGMI links between two GPUs; 0 for none, for the same GPU and for NICs.
 
-    GPUs that both reach NVLink switches have as many between them as the one with fewer. One end's word is enough for a
-    direct link: a GPU that has just stopped answering must not move its partner into another cell.
+    GPUs that both reach NVLink switches have as many between them as the one with fewer. One end's report is enough for
+    a direct link: a GPU that has just stopped answering must not move its partner into another cell.
     """
     if a.name == b.name:
         return 0
@@ -168,7 +169,7 @@ def _direct(place: Place, peer: str) -> int:
 
 
 def _one_card(a: Place, b: Place) -> bool:
-    """Whether two devices on a host bridge's own bus are functions of one device: no port above them tells."""
+    """Whether two devices on a host bridge's own bus are functions of one device: no port above them shows it."""
     if a.path != b.path or a.address is None or b.address is None:
         return False
     return a.address.rpartition(".")[0] == b.address.rpartition(".")[0]

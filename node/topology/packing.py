@@ -131,7 +131,7 @@ class CellTree:
 
 
 def _parts(cell: Cell) -> tuple[Cell, ...]:
-    """What a cell is made of; one of several GPUs that names no parts is made of these."""
+    """The parts of a cell; a cell of several GPUs that names no parts consists of these."""
     if cell.children or len(cell.gpus) <= 1:
         return cell.children
     return tuple(Cell(gpu, CellLevel.GPU, (gpu,)) for gpu in cell.gpus)
@@ -273,7 +273,7 @@ PER_PROXIMITY = {
     Proximity.NODE: 20,
     Proximity.SYS: 10,
 }
-"""What PCIe gives; 60, for two GPUs on one board, needs NVML's word and no place has it."""
+"""Scores by PCIe; 60, for two GPUs on one board, needs a report of NVML, which no place has."""
 
 Scores = tuple[tuple[int, ...], ...]
 """Scores of pairs, by the numbers of their GPUs: symmetric, 0 on the diagonal."""

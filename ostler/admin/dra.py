@@ -32,7 +32,7 @@ class PoolDeviceState(StrEnum):
 
 
 class DraView(Protocol):
-    """What the agent's own service needs of the DRA door."""
+    """The part of the DRA door that the agent's own service needs."""
 
     @property
     def offer(self) -> Offer:

@@ -50,7 +50,7 @@ _PATH = re.compile(rf"/(livez|readyz)/({INSTANCE})")
 
 
 class PagesView(Protocol):
-    """What the pages need of the agent; called from the pages' thread."""
+    """The part of the agent that the pages need; called from the pages' thread."""
 
     def alive(self) -> bool:
         """Whether the event loop was seen lately."""
@@ -66,7 +66,7 @@ def pages(agent: PagesView, counted: AgentMetrics, instance: str = "") -> Pages:
     """The pages by path; each is rendered for every request.
 
     ``/livez`` (``/healthz`` is its older name), ``/readyz`` and ``/metrics``; an instance with a name also serves the
-    first two with that name appended, which tells a client which of two agents on one address has answered.
+    first two with that name appended, which shows a client which of two agents on one address has answered.
     """
 
     def livez() -> HttpPage:

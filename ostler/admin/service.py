@@ -56,7 +56,7 @@ CODES: dict[type[Exception], grpc.StatusCode] = {
 
 
 class AgentView(Protocol):
-    """What the service needs of the agent."""
+    """The part of the agent that the service needs."""
 
     def status(self) -> agent_pb2.GetStatusResponse:
         """The agent's status."""

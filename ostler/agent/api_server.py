@@ -50,7 +50,7 @@ class RecentProofs:
         self._until = -math.inf
 
     def node(self, prove: Callable[[], JsonObject]) -> JsonObject:
-        """See ``NodeProofs``; whoever comes meanwhile waits for the request under way."""
+        """See ``NodeProofs``; later callers wait for the request under way."""
         with self._lock:
             if self._until <= self._monotonic():
                 self._node = prove()
@@ -60,7 +60,8 @@ class RecentProofs:
 
 @value
 class ApiEnvironment(Value):
-    """What tests replace: the environment's variables, and where a pod's account and this machine's ids are."""
+    """The edges that tests replace: the environment's variables, and the files of a pod's account and of this machine's
+    ids."""
 
     variables: Mapping[str, str]
     account: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")

@@ -63,9 +63,9 @@ class ReadinessChanged(Value):
 
 @value
 class AgentServices(Value):
-    """What the doors need of the process.
+    """The services of the process that the doors use.
 
-    ``first`` delays what may wait until the kubelet has been served. The doors publish ``ReadinessChanged`` on ``bus``.
+    ``first`` delays work that may wait until the kubelet is served. The doors publish ``ReadinessChanged`` on ``bus``.
     """
 
     events: EventLog

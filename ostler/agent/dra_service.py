@@ -51,7 +51,7 @@ _NOT_ITS_OWN = (Cause.NO_RULE, Cause.OTHER_DOOR)
 
 @value
 class Decision(Value):
-    """What the door offers of a snapshot, and by which rules; ``acting``: as they act through this door."""
+    """The offer of the door for a snapshot, and its rules; ``acting``: the rules as they act through this door."""
 
     snapshot: Snapshot
     rules: tuple[Rule, ...]
@@ -256,7 +256,7 @@ class DraService:
         return self._parts.withdrawal.waiting_for()
 
     def problems(self) -> tuple[str, ...]:
-        """What the API server does not report about this node's pods and claims, one line each."""
+        """The gaps in the API server's reports about this node's pods and claims, one line each."""
         return (*self._parts.node_claims.problems, *self._parts.evictions.problems)
 
     def problems_of_doors(self) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ class Heartbeat:
         return self._monotonic() - self._last < STUCK
 
     async def run(self) -> None:
-        """Beat until cancelled; tells systemd that the end has begun while other parts are still ending."""
+        """Beat until cancelled; then notifies systemd that the end has begun, while other parts are still ending."""
         interval = min(SELDOM, self._notifier.watchdog_interval or SELDOM)
         try:
             while True:

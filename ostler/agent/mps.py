@@ -1,4 +1,4 @@
-"""Decides which resources need an MPS daemon, tells the supervisor who holds shares, and lets Allocate wait for it.
+"""Decides which resources need an MPS daemon, reports the holders of shares to the supervisor, and lets Allocate wait.
 
 Made if a rule shares devices by MPS, or if an earlier agent left daemons or compute modes of MPS. A recorded node has
 no driver, so its devices cannot be shared by MPS.
@@ -160,7 +160,7 @@ class MpsService:
         self._supervisor.hold(MpsHolders(found, context.known, by_gpu))
 
     def starting(self, resource: str, devices: Sequence[OfferedDevice]) -> Coroutine[Any, Any, None] | None:
-        """What must be awaited before shares are allocated (raises ``MpsUnavailable``); None if nothing."""
+        """The condition to await before shares are allocated (raises ``MpsUnavailable``); None if there is none."""
         if self._supervisor is None or not any(device.share for device in devices):
             return None
         self._supervisor.give(resource)

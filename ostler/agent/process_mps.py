@@ -77,7 +77,8 @@ class ProcessMps:
     def doubted(
         self, doubt: Awaitable[None] | None, resource: str, devices: Sequence[OfferedDevice]
     ) -> Awaitable[None] | None:
-        """What an Allocate must wait for: the ledger's ``doubt``, then the daemon; None if neither."""
+        """The condition that an Allocate must await: the ledger's ``doubt``, then the daemon; None if there is
+        neither."""
         if self._service is None:
             return doubt
         if doubt is None:
@@ -100,7 +101,7 @@ class ProcessMps:
             await self._service.ready(resource)
 
     def claim_daemons(self, settings: Settings) -> MpsSupervisor:
-        """What runs the daemons of single claims; made when the first claim needs one."""
+        """The runner of single claims' daemons; made when the first claim needs one."""
         from driver.claims.sharing import CLAIMS_RECORD, is_of_claim
         from node.mps.modes import MpsRecord
         from node.mps.service import MpsPace

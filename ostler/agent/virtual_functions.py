@@ -210,6 +210,6 @@ class VirtualFunctions:
 
 
 def _essence(wanted: VfVerdict) -> tuple[object, ...]:
-    """What a try depends on, as far as it is known."""
+    """The facts on which an attempt depends, as far as they are known."""
     device, rule = wanted.device, wanted.rule
     return rule.count, rule.autoprobe, device.text("driver"), device.attribute("sriovTotalVfs")

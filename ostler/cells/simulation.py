@@ -41,7 +41,7 @@ _ROUNDS = 8
 
 @dataclass(slots=True)
 class JobRun:
-    """What became of a job: when it first began, when it ended, and how often it was preempted."""
+    """The course of a job: when it first began, when it ended, and how often it was preempted."""
 
     job: TraceJob
     began: float | None = None

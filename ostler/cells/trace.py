@@ -41,7 +41,7 @@ class TraceJob:
 
     @property
     def shape(self) -> tuple[object, ...]:
-        """What decides whether it fits."""
+        """The properties that decide whether it fits."""
         return self.virtual_cluster, self.priority, self.pods, self.gpus
 
 

@@ -63,7 +63,7 @@ class StateFileError(Exception):
 
 
 class Start(StrEnum):
-    """What a kubelet does that starts with the file."""
+    """The behaviour of a kubelet that starts with the file."""
 
     RESTORES = "restores"
     FORGETS = "forgets"
@@ -72,7 +72,7 @@ class Start(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NextStart:
-    """What kubelets of these releases do with the file, as ``text`` after their name; ``error``: why they refuse it."""
+    """The behaviour of kubelets of these releases, as ``text`` after their name; ``error``: why they refuse it."""
 
     kubelets: tuple[str, ...]
     start: Start
@@ -290,7 +290,8 @@ def _merged(starts: Sequence[NextStart]) -> list[NextStart]:
 
 
 def start_words(start: NextStart) -> str:
-    """What the releases do, for people: ``every kubelet restores ...``, ``kubelet 1.34 to 1.36 does not start``."""
+    """The behaviour of the releases, for people: ``every kubelet restores ...``, ``kubelet 1.34 to 1.36 does not
+    start``."""
     if start.kubelets == _ALL:
         if start.start is Start.REFUSES:
             return f"no kubelet starts{start.text.removeprefix('does not start')}"

@@ -1,4 +1,4 @@
-"""What a state file says, as tables: one form for people, for programs, and to compare two files.
+"""The content of a state file as tables: one form for people, for programs, and to compare two files.
 
 A table's first columns are its key. Ids stand in order, because the kubelet writes them in another one every time.
 """
@@ -19,7 +19,7 @@ from ostler.checkpoint.state_file import Content, answer_of
 
 Cell = str | tuple[str, ...]
 _MAIN_POD = "(whole pod)"
-"""What stands for a container's name where a pod's containers share CPUs or memory."""
+"""Stands for a container's name if a pod's containers share CPUs or memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def tables(content: Content) -> tuple[StateTable, ...]:
 
 
 def changes(before: Content, after: Content) -> list[Change]:
-    """What has changed between two files of one kind, table by table."""
+    """The changes between two files of one kind, table by table."""
     found: list[Change] = []
     for old, new in zip(tables(before), tables(after), strict=True):
         rows, new_rows = _by_key(old), _by_key(new)
@@ -102,7 +102,7 @@ Key = tuple[tuple[Cell, ...], int]
 
 
 def _by_key(table: StateTable) -> dict[Key, tuple[Cell, ...]]:
-    """The other columns by the key's; the number tells doubles apart."""
+    """The other columns by the key's; the number distinguishes doubles."""
     seen: Counter[tuple[Cell, ...]] = Counter()
     rows = {}
     for row in table.rows:

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class Exit(IntEnum):
-    """What the shell gets; ``ostler --help`` lists them."""
+    """Exit codes; ``ostler --help`` lists them."""
 
     OK = 0
     FAILED = 1

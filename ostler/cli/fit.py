@@ -203,7 +203,7 @@ def _read_cluster(arguments: argparse.Namespace, say: Callable[[str], None]) -> 
 
 
 def _sources(over: FileObjects) -> tuple[list[PodSource], str]:
-    """What is to be placed: the pods of the files; without any their claims, without these their claim templates."""
+    """The objects to place: the pods of the files; without any their claims, without these their claim templates."""
     from scheduling.explain.question import Question
     from scheduling.explain.subject import is_allocated
     from scheduling.fit.wanted import PodSource

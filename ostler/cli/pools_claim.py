@@ -79,7 +79,7 @@ def _run(claims: Sequence[DeviceClaim], written: Sequence[PoolDeviceClass], argu
 
 
 def _cluster(arguments: argparse.Namespace, written: Sequence[PoolDeviceClass]) -> CompilerInput:
-    """What is published, with the classes of documents."""
+    """The published objects, with the classes of documents."""
     from ostler.pools.source import features, index_of
     from ostler.pools.supply import read_objects
     from scheduling.allocator.reading import AllocationError

@@ -119,7 +119,7 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
 
 
 def _missing(settings: Settings, node_name: str) -> str:
-    """What an agent with these settings and this name lacks; empty for nothing."""
+    """Why these settings need a node name that is not given, with the fix; empty if nothing is missing."""
     by_node = settings.kubernetes.door_by_node
     if node_name or not (by_node or any(rule.door.has(Door.DRA) for rule in settings.rules)):
         return ""

@@ -102,7 +102,7 @@ async def _until_signalled(work: Coroutine[object, object, None]) -> None:
 
 
 def _ended(*, once: bool) -> Exit:
-    """What a signal leaves: an incomplete tour is a failure, leaving the prompt is not."""
+    """The exit code after a signal: an incomplete tour is a failure, leaving the prompt is not."""
     if once:
         raise CommandFailed("ended by a signal before the tour was complete")
     sys.stdout.write("\nended\n")

@@ -44,7 +44,7 @@ def open_sources(settings: Settings, *, profiles: bool = False) -> Iterator[tupl
 
 
 def scan_once(settings: Settings) -> Snapshot:
-    """What a scan without an agent finds; nothing of the agent's state is read or written."""
+    """Scan without an agent, and without its state."""
     # Here and not above: the agent scans by itself.
 
     from node.inventory.identity import IdentityStore

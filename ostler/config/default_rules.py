@@ -38,7 +38,7 @@ class Rename(Value):
 
 
 def nvidia_rules(strategy: MigStrategy, defaults: Values, roots: Roots) -> tuple[Rule, ...]:
-    """What a MIG strategy offers if no resources are given, as in NVIDIA's device plugin."""
+    """The rules of a MIG strategy if no resources are given, as in NVIDIA's device plugin."""
     plain = Selector(kinds=(DeviceKind.GPU,), vendors=(NVIDIA.name,), mig_enabled=False)
     migs = Selector(kinds=(DeviceKind.MIG,), vendors=(NVIDIA.name,))
     whole = Selector(kinds=(DeviceKind.MIG,), vendors=(NVIDIA.name,), whole_instances=True)
@@ -76,7 +76,7 @@ def nvidia_resources(
 
 
 def other_rules(defaults: Values, roots: Roots) -> tuple[Rule, ...]:
-    """What the plugins of all other vendors offer."""
+    """The rules that follow the plugins of all other vendors."""
     return tuple(
         _rule(each.name, Selector(kinds=each.kinds, vendors=(vendor.name,), drivers=each.drivers), defaults, roots)
         for vendor in VENDORS

@@ -32,7 +32,7 @@ _STANDARD_TAG = "tag:yaml.org,2002:"
 
 
 class Meaning(StrEnum):
-    """What an unquoted scalar is."""
+    """The type of an unquoted scalar."""
 
     NULL = "null"
     BOOLEAN = "boolean"

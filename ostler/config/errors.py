@@ -64,7 +64,7 @@ def _order(error: ConfigError) -> tuple[bool, str, int, int, str]:
 
 
 class NoteKind(StrEnum):
-    """What a note is about."""
+    """The subject of a note."""
 
     TAKEN = "taken"
     """A value of a foreign format, and the setting that it became."""

@@ -1,4 +1,4 @@
-"""What the formats of other programs have in common because Go reads them: keys in any case, and nulls.
+"""The common part of formats that Go reads: keys in any case, and nulls.
 
 As in Go's ``encoding/json``, a key means the field of exactly that name, else the one that differs only in case; null
 leaves a field as it is; of two keys for one field the last counts. A program that turns YAML into JSON first sorts the

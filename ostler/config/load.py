@@ -34,7 +34,7 @@ from ostler.config.settings_builder import ForeignDefaults, build_settings
 
 
 class SourceFormat(StrEnum):
-    """What the settings were read from."""
+    """The format that the settings were read from."""
 
     DEFAULTS = "defaults"
     """No file was given."""

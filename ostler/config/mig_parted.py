@@ -90,7 +90,7 @@ def load_layouts(path: Path, name: str) -> tuple[MigLayout, ...]:
 
 
 def parse_layouts(source: str, data: bytes, name: str) -> tuple[MigLayout, ...]:
-    """``load_layouts`` for content that is at hand; ``source`` is its name in messages."""
+    """``load_layouts`` for content in memory; ``source`` is its name in messages."""
     problems: list[ConfigError] = []
     tree, faults = parse_document(source, data)
     problems.extend(faults)

@@ -31,7 +31,7 @@ from ostler.config.section import AnyField, ConfigField, ConfigList, Section, Va
 from ostler.config.settings import MigStrategy
 
 DEFAULT_HOOK = "/usr/bin/nvidia-ctk"
-"""What NVIDIA's plugin puts into its CDI specs when ``nvidiaCTKPath`` is not given."""
+"""The default of ``nvidiaCTKPath`` in NVIDIA's plugin, for its CDI specs."""
 
 
 class _VersionWord(Choice[str]):

@@ -321,5 +321,5 @@ def _taken(share: Share) -> Note:
 
 
 def differs_there(share: Share) -> bool:
-    """Whether NVIDIA's plugin would overrule what the item says of names and devices."""
+    """Whether NVIDIA's plugin overrules the item's names and devices."""
     return bool(share.devices) or share.offered not in (share.name, f"{share.name}{_SHARED_SUFFIX}")

@@ -127,7 +127,7 @@ def parse_address(text: str) -> str | None:
 
 
 def spelling(text: str) -> str:
-    """What to do about a text that is not in sysfs's spelling."""
+    """The fix for a text that is not in sysfs's spelling."""
     address = parse_address(text)
     if address is None:
         return "write it as domain:bus:device.function in lower case, such as 0000:3b:00.0"

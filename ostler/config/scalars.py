@@ -29,7 +29,7 @@ MAX_SOCKET_PATH = 107
 
 
 class BadValue(Exception):
-    """A value is refused; whoever catches this knows the place."""
+    """A value is refused; the code that catches this knows the place."""
 
     def __init__(self, problem: str, fix: str) -> None:
         super().__init__(problem, fix)

@@ -77,7 +77,7 @@ class PlacedValue(Value):
 
 
 class Values:
-    """What a section says: given values with their origins, defaults for the rest.
+    """The values of a section: given ones with their origins, defaults for the rest.
 
     ``broken``: something in it could not be read, so that conclusions from it may be wrong. ``notes``: what a reader
     should know of keys that have no effect.

@@ -1,4 +1,4 @@
-"""What a ``devices`` section selects, and which of its keys exclude each other.
+"""Reads a ``devices`` section: the devices that it selects, and the keys that exclude each other.
 
 Without ``kind`` a selection is of GPUs and their parts. NICs must be asked for, so that a resource for GPUs does not
 take the node's network: by ``kind``, by a fact that only NICs have, by a vendor or driver of NICs alone, by a name or

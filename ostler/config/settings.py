@@ -196,7 +196,7 @@ class InventorySettings(Value):
 
 @value
 class LogSettings(Value):
-    """What is logged, and how."""
+    """The settings of the log."""
 
     level: LogLevel = LogLevel.INFO
     format: LogFormat = LogFormat.TEXT

@@ -65,7 +65,7 @@ _HIDDEN_NAME = 16
 
 @value
 class ForeignDefaults(Value):
-    """What a foreign format's file implies beyond the values in it.
+    """Defaults that a foreign format's file implies beyond its values.
 
     ``renames``: names that take precedence over those of the MIG strategy. ``shares``: resources that are shared.
     ``nvidia_alone``: default rules are for NVIDIA's devices only. ``first_has_all``: a resource that never gets a

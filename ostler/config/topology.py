@@ -1,7 +1,7 @@
 """Override files: where devices really are, for machines whose PCIe tree does not show it (mostly virtual machines).
 
-Two formats, told apart by content: our own YAML, and NCCL's topology XML, which cloud vendors ship for their machines.
-Ours in full::
+Two formats, distinguished by content: our own YAML, and NCCL's topology XML, which cloud vendors ship for their
+machines. Ours in full::
 
     apiVersion: ostler.dev/v1alpha1
     kind: Topology

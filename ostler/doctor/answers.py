@@ -1,7 +1,7 @@
 """Asks the agent, the kubelet and the API server, each once, with deadlines and without changing anything.
 
 The kubelet's pod resources: ``List`` makes the kubelet drop records of pods that are gone, as it does by itself; so a
-call of ``Get`` for a pod that cannot exist tells kubelets apart, and ``List`` is left alone. ``/healthz`` over plain
+call of ``Get`` for a pod that cannot exist distinguishes kubelets, and ``List`` is left alone. ``/healthz`` over plain
 HTTP is a page that both the kubelet and the agent have. The Node object is read as the agent reads it for its events.
 """
 

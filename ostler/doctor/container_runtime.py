@@ -32,7 +32,7 @@ CONTAINERD_FILES = (
 """Distributions' files come first: beside them the plain file belongs to another containerd, such as Docker's."""
 CRIO_FILE, CRIO_FOLDER = "etc/crio/crio.conf", "etc/crio/crio.conf.d"
 DEFAULT_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
-"""Where both runtimes look for CDI specs unless told otherwise."""
+"""Where both runtimes look for CDI specs by default."""
 _SECTIONS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri", "cri")
 """Names of the CRI plugin's section in versions 3, 2 and 1 of containerd's configuration."""
 _CDI_BY_DEFAULT = 3

@@ -85,7 +85,7 @@ def judge_folders(folders: Sequence[str], running: frozenset[str], root: Path) -
 
 
 def read_left(state: Path, proc: Path) -> tuple[Mapping[str, int], frozenset[str]]:
-    """What the records say: compute modes before MPS by UUID, and the names of daemons that run.
+    """Read the records: compute modes before MPS by UUID, and the names of daemons that run.
 
     Read without the agent's reader, which sets a damaged file aside. Raises OSError and ValueError.
     """

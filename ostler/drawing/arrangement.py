@@ -118,7 +118,7 @@ def _block(member: Box | Place, upward: bool) -> Block:
 
 
 def _content(box: Box, upward: bool) -> Block:
-    """What is in a box: GPUs at the lower edge."""
+    """The content of a box: GPUs at the lower edge."""
     front = [_block(member, upward) for member in box.members if _gpus(member)]
     others = [_block(member, upward) for member in box.members if not _gpus(member)]
     cards = all(isinstance(member, Place) for member in box.members)

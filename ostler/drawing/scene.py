@@ -20,7 +20,7 @@ from protos.agent.v1alpha1 import agent_pb2
 
 @value
 class Caption(Value):
-    """What people want to read of a device, every text possibly empty.
+    """The texts shown with a device, each possibly empty.
 
     ``title``: a GPU's product or a NIC's interface and RDMA device; ``state``: a word or two (``up 400G``, ``lost``);
     ``well``: whether the state is a good one, None if that is unknown; ``remark``: one more fact (``8 VFs``);
@@ -177,7 +177,7 @@ def boxes_of(topology: Topology) -> tuple[Box, ...]:
 
 
 def _members(places: list[Place], depth: int, order: Mapping[str, int]) -> tuple[Box | Place, ...]:
-    """What hangs below a bridge, whose children's names stand at ``depth`` of the paths."""
+    """The devices and bridges below a bridge, whose children's names are at ``depth`` of the paths."""
     branches: dict[str, list[Place]] = {}
     here: list[Place] = []
     for place in places:

@@ -26,7 +26,7 @@ Data = str | int | bool | None | list["Data"] | dict[str, "Data"]
 
 
 def relation(one: Place, two: Place, sign: str) -> str:
-    """What the matrix has for two devices: ``NV18`` where links join two GPUs, else how they reach over PCIe."""
+    """The matrix's entry for two devices: ``NV18`` where links join two GPUs, else how they reach over PCIe."""
     links = link_count(one, two) if one.gpu and two.gpu else 0
     return f"{sign}{links}" if links else proximity(one, two).value
 

@@ -110,7 +110,7 @@ class ObjectCollection:
         return replace(self._snapshot, origin=origin, **objects)  # type: ignore[arg-type]  # only fields of objects
 
     def notes(self) -> tuple[str, ...]:
-        """What was left out, taken for something else, or would be refused by an API server."""
+        """Notes about parts that were left out or read as something else, or that an API server refuses."""
         found = list(self._notes)
         if self._others:
             kinds = ", ".join(f"{name} ({count})" for name, count in self._others.most_common(10))

@@ -125,7 +125,7 @@ def _is_nic(given: PlacedDevice, body: JsonObject) -> bool:
 def _section(
     driver: str, config: AllocatedConfig, given: PlacedDevice, body: JsonObject
 ) -> SharingParameters | InterfaceParameters | None:
-    """What the parameters ask of the device; raises ``ParameterError`` for parameters that will be refused."""
+    """The settings that the parameters ask for; raises ``ParameterError`` for parameters that will be refused."""
     target = _target(given, body)
     if config.peer is not None and config.peer in _domains(body, given.driver):
         section = check_served(config, given.driver)

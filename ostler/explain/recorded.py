@@ -113,7 +113,7 @@ def _scanned(settings: Settings, file: Path) -> Snapshot:
 
 
 def _slices_of(view: DoorView, driver: str, node: str, peers: tuple[Peer, ...] = ()) -> tuple[JsonObject, ...]:
-    """What the publisher hands to its controller, and what that writes for a new pool.
+    """The slices that the controller writes for a new pool of the publisher.
 
     The names are the controller's except for the random letters. There is no owner, because its UID belongs to a
     cluster.

@@ -106,7 +106,7 @@ def template_of(domain: JsonObject) -> JsonObject | None:
 
 
 def domain_note(domain: JsonObject, template: str) -> str:
-    """What a ComputeDomain makes, as a sentence without a full stop."""
+    """The objects that a ComputeDomain makes, as a sentence without a full stop."""
     return (
         f"{COMPUTE_DOMAIN} {name_of(domain)}: NVIDIA's controller makes claim template {template} for it, which asks "
         f"for an IMEX channel of the node (a device of driver {_DRIVER}, whose type is channel)"

@@ -296,7 +296,7 @@ def line_at(event: yaml.Event) -> int:
 
 
 def line_of(data: bytes, number: int, path: FieldPath) -> int:
-    """The line of the field ``path`` in a document, or of the nearest thing above it; 0 if YAML cannot tell.
+    """The line of the field ``path`` in a document, or of the nearest thing above it; 0 if YAML does not say.
 
     Only for messages: it reads the text once more. JSON works as well, because it is YAML.
     """
@@ -356,7 +356,8 @@ class _Finder:
 
 
 def plain_value(text: str) -> Json:
-    """What a scalar without quotes is for kubectl; raises ValueError for numbers that JSON does not have."""
+    """The value that kubectl reads from a scalar without quotes; raises ValueError for numbers that JSON does not
+    have."""
     if text in _WORDS:
         return _WORDS[text]
     if text[0] not in _NUMBER_BEGINS:

@@ -36,7 +36,7 @@ PRIORITIZE = "/v1/extender/prioritize"
 GROUPS, STATUS = "/v1/inspect/affinitygroups/", "/v1/inspect/clusterstatus"
 PHYSICAL, VIRTUAL = f"{STATUS}/physicalcluster", f"{STATUS}/virtualclusters/"
 PATHS: list[Json] = ["/", FILTER, BIND, PREEMPT, GROUPS, STATUS, PHYSICAL, VIRTUAL]
-"""What ``/`` lists, as HiveD's does; prioritize is ours."""
+"""The paths that ``/`` lists, as HiveD's does; prioritize is ours."""
 _SHOWN = 200
 """Characters of a path that an error repeats."""
 

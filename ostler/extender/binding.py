@@ -176,7 +176,7 @@ class PastScheduler:
 
 
 def _unprepared(facts: PodFacts, volumes: tuple[str, ...]) -> str:
-    """What only the scheduler can prepare, empty for nothing."""
+    """Parts of the pod that only the scheduler can prepare; empty for none."""
     parts = [f"resource claims ({', '.join(facts.claims)})"] if facts.claims else []
     if volumes:
         parts.append(f"unbound volumes ({', '.join(volumes)})")

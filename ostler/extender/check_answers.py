@@ -44,7 +44,7 @@ _SAME_KEYS = {
     "lazyPreemptionEnable": "lazy_preemption",
     "ignoreK8sSuggestedNodes": "ignore_suggested_nodes",
 }
-"""What the pod sets of a gang must agree on, as written and as read."""
+"""The settings on which the pod sets of a gang must agree, as written and as read."""
 
 
 class WorkloadUnfit(Exception):

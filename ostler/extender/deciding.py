@@ -35,7 +35,7 @@ log = logging.getLogger("ostler.extender")
 ARRIVAL = 1.0
 """Seconds that a filter or preempt call waits for the API server to report its pod; a scheduler gives up after 5."""
 PAUSE = 60.0
-"""Seconds in which no call waits after one has waited in vain: users can create pods that are never known here."""
+"""Seconds in which no call waits after one that waited without success: users can create pods that never show here."""
 _UNKNOWN = (
     f"the pod is unknown: it does not exist, is over, has no limit {contract.RESOURCE_ENABLE} of 1 or more, "
     "or the API server has not reported it yet"
@@ -50,7 +50,7 @@ class PodArrivals(Protocol):
 
 
 class ArrivalPatience:
-    """Waits for a pod of which a scheduler hears before the extender does.
+    """Waits for a pod that a scheduler learns of before the extender does.
 
     A scheduler repeats a failed filter call after a second, and a failed preemption at the next event only.
     """
@@ -95,7 +95,7 @@ class Decider:
             return tracked.bind_info.node if tracked is not None and tracked.bind_info is not None else ""
 
     def binding(self, arguments: BindArguments) -> PodBinding:
-        """What to bind; raises ``ExtenderError`` unless the pod is placed on that node."""
+        """The binding to make; raises ``ExtenderError`` unless the pod is placed on that node."""
         with self._tracker.locked() as books:
             tracked = _admitted(books, arguments.pod, "bind")
             if tracked.state is not PodState.BINDING or tracked.bind_info is None:

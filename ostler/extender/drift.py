@@ -1,4 +1,4 @@
-"""Tells where the configuration and the cluster differ, once a difference has lasted.
+"""Reports differences between the configuration and the cluster, once they have lasted.
 
 The sentences are those of ``ostler cells check --cluster``. A difference counts once it has lasted for a while: the
 kubelet deletes its node's slices when it restarts, and a new node publishes its GPUs some time after it is there. While

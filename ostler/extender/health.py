@@ -39,7 +39,8 @@ class NodeCells(Protocol):
 
 
 class NodeHealth:
-    """Keeps the health of nodes and devices, and tells it a scheduler of cells. Guarded by the tracker's lock."""
+    """Keeps the health of nodes and devices, and passes it on to a scheduler of cells. Guarded by the tracker's
+    lock."""
 
     def __init__(self, configuration: CellsConfiguration, devices: PublishedDevices, metrics: ExtenderMetrics) -> None:
         self._devices = devices
@@ -55,7 +56,7 @@ class NodeHealth:
         }
 
     def by(self, configuration: CellsConfiguration) -> NodeHealth:
-        """The same nodes by another configuration; a scheduler of cells must be told all of them again."""
+        """The same nodes by another configuration; a scheduler of cells needs all of them again."""
         made = NodeHealth(configuration, self._devices, self._metrics)
         made._nodes = self._nodes.copy()
         # With other numbers of a node its devices are counted anew.
@@ -80,7 +81,7 @@ class NodeHealth:
         return tuple(name for name, is_healthy in self._nodes.items() if is_healthy)
 
     def set_node(self, name: str, is_healthy: bool) -> bool:
-        """A Node is there; whether that is a change."""
+        """Note that a Node exists; returns whether that is a change."""
         before = self._nodes.get(name)
         self._nodes[name] = is_healthy
         if before is is_healthy:

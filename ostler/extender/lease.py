@@ -1,4 +1,4 @@
-"""One active replica: whoever holds a Lease of coordination.k8s.io acts, every other waits.
+"""Keeps one replica active: the holder of a Lease of coordination.k8s.io acts, all others wait.
 
 The rules are those of Kubernetes' own components, so that their tools show it. A holder renews every ``retry``
 seconds. Whoever waits measures with its own clock how long the Lease has not changed, so clocks may differ. A holder
@@ -115,7 +115,7 @@ class LeaseHolder:
         return is_ours and self._monotonic() - self._renewed < self._timing.renewal
 
     def release(self) -> None:
-        """Stop, and give the Lease to whoever waits; one attempt."""
+        """Stop, and release the Lease for those that wait; one attempt."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(self._timing.renewal)

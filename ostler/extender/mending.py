@@ -1,4 +1,4 @@
-"""Lets the books follow the devices that pods really have.
+"""Corrects the books by the devices that pods really have.
 
 The kubelet may give a pod other devices than the scheduler recorded for it. The agent of the node then says so in the
 pod's annotations: ids that the kubelet gave, and the numbers that it put in the place of the recorded ones. Pods that
@@ -90,7 +90,7 @@ class RecordMender:
                     break
 
     def try_again(self, books: CellBooks) -> None:
-        """What stood in the way may have been elsewhere: a virtual cluster may have other cells left by now."""
+        """Try again: the obstacle may have been elsewhere: a virtual cluster may have other cells left by now."""
         for node in list(self._unsettled)[:_AT_ONCE]:
             del self._unsettled[node]
             self.node_changed(books, node)

@@ -76,7 +76,8 @@ _OVER = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class GivenDevices:
-    """What the agent of a bound pod's node says: ``ids`` that the kubelet gave it, joined by commas, empty before that.
+    """The devices by the agent of a bound pod's node: ``ids`` that the kubelet gave it, joined by commas, empty before
+    that.
 
     ``numbers``: those that the scheduler recorded, or that the agent put in their place.
     """
@@ -107,7 +108,7 @@ class PodFacts:
 
     @property
     def uid(self) -> str:
-        """What identifies it."""
+        """Its identity."""
         return self.identity.uid
 
     @property
@@ -123,9 +124,9 @@ class PodFacts:
 
 @dataclass(frozen=True, slots=True)
 class PodTexts:
-    """What a pod's annotations say; a part that is None has a fault, or was not wanted.
+    """The content of a pod's annotations; a part that is None has a fault, or was not wanted.
 
-    ``spec``: what it asks for. ``record``: where it is, if it is bound.
+    ``spec``: its request. ``record``: its place, if it is bound.
     """
 
     spec: PodSchedulingSpec | None = None
@@ -180,7 +181,7 @@ class ReadingTime:
             self._spent[namespace] = spent, self._monotonic()
 
     def _left_of(self, namespace: str) -> float:
-        """What is left of the time that was spent: it is forgiven little by little."""
+        """The rest of the time that was spent: it is forgiven little by little."""
         spent, at = self._spent.get(namespace, (0.0, 0.0))
         return max(0.0, spent - _FORGIVEN * (self._monotonic() - at))
 
@@ -197,7 +198,7 @@ class PodReader:
         self._read = lru_cache(_SAME_SPECS)(_spec_of)
 
     def read(self, body: JsonObject) -> JsonObject:
-        """What to keep of a Pod: a ``ReadPod``, or nothing if it wants no cells."""
+        """The part of a Pod to keep: a ``ReadPod``, or nothing if it wants no cells."""
         facts = facts_of(body)
         if facts.is_over or not facts.is_read:
             return ReadPod(facts) if facts.is_enabled or not facts.is_read else {}
@@ -295,7 +296,7 @@ def _list(value: Json) -> Iterator[JsonObject]:
 
 
 def _spec_of(text: str, group: str) -> tuple[PodSchedulingSpec | None, str]:
-    """What a pod asks for, or why that cannot be used. Its gang is ``_OWN_GANG`` if it names none."""
+    """The request of a pod, or why it cannot be used. Its gang is ``_OWN_GANG`` if it names none."""
     annotation = contract.ANNOTATION_SPEC
     try:
         spec = contract.read_pod_spec({annotation: text, contract.ANNOTATION_GROUP: group}, *_OWN_GANG.split("/"))

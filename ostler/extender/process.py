@@ -214,7 +214,7 @@ class ExtenderProcess:
         if not self.watch.start(self._stopped):
             return
         while not self._slices.is_settled and not self._stopped.wait(SOON):
-            """Wait: no pod is to be placed on a device that is bad."""
+            """Wait: no pod may be placed on a bad device."""
         if self._admission is not None:
             self._admission.start(self._stopped)
         # The cells live as long as the process: a full collection would walk them all while the scheduler waits.

@@ -53,7 +53,7 @@ class PublishedDevices:
         return tuple(known[number] for number in numbers) if all(known) else ()
 
     def of_node(self, node: str) -> NodeDevices:
-        """What a node publishes now."""
+        """The devices that a node publishes now."""
         with self._lock:
             return self._nodes.get(node, _NONE)
 

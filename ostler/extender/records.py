@@ -46,7 +46,8 @@ class GangRecords:
         return kept[0].namespace if kept else ""
 
     def take(self, namespace: str, spec: PodSchedulingSpec, info: BindInfo) -> BindInfo:
-        """The record as it is to be kept, for one pod more. Raises ``CellsUserError`` if it is too much."""
+        """Count the record of one more pod, and return it in the form to keep. Raises ``CellsUserError`` beyond the
+        limit."""
         gang = spec.group.name
         kept = self._gangs.get(gang, [])
         for each in kept:

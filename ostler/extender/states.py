@@ -129,7 +129,8 @@ class CellHold:
 
 
 class CellBooks:
-    """What is known; the tracker's lock guards it. ``nodes``: their health. ``pods``, ``holds``: by UID."""
+    """The state of pods, nodes and cells; the tracker's lock guards it. ``nodes``: their health. ``pods``, ``holds``:
+    by UID."""
 
     def __init__(self, configuration: CellsConfiguration, cells: Cells, nodes: NodeHealth) -> None:
         self.pods: dict[str, TrackedPod] = {}
@@ -195,7 +196,7 @@ class CellBooks:
         return self.holds.get(self._holders.get(group, ""))
 
     def binding_of(self, tracked: TrackedPod) -> PodBinding:
-        """What to bind, of a pod that has cells."""
+        """The binding of a pod that has cells."""
         assert tracked.bind_info is not None
         return PodBinding(tracked.facts, tracked.bind_info, self._node_sizes.get(tracked.bind_info.node, 0))
 

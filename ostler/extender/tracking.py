@@ -60,7 +60,7 @@ class CellTracker:
 
     @contextmanager
     def locked(self) -> Iterator[CellBooks]:
-        """What is known, while nothing else changes it."""
+        """The state, while nothing else changes it."""
         with self._lock:
             yield self._books
 

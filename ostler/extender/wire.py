@@ -1,4 +1,4 @@
-"""What kube-scheduler sends and expects: the scheduler extender's JSON, version v1.
+"""The scheduler extender's JSON, version v1: the requests of kube-scheduler, and the answers that it expects.
 
 The scheduler's types have no JSON tags, so names are capitalised; its decoder ignores case, and so does this reader.
 Everything that is read has a type that is checked: whoever can reach the port can send anything. Of a Pod only its
@@ -25,13 +25,13 @@ MOST_NAME = 253
 MOST_REASON = 1024
 """Characters of the reason for one node; the scheduler joins those of all nodes to one event."""
 USER_ERROR, PLATFORM_ERROR = "hivedscheduler: User Error: ", "hivedscheduler: Platform Error: "
-"""How error texts begin; clients of HiveD tell errors of the caller and of the scheduler apart by them."""
+"""How error texts begin; clients of HiveD distinguish errors of the caller from errors of the scheduler by them."""
 BEST = 10
 """The highest score of a node."""
 
 
 class ExtenderError(Exception):
-    """A question that has no answer. ``code``: the HTTP status; below 500 the caller can mend it."""
+    """A question that has no answer. ``code``: the HTTP status; below 500 the caller can fix it."""
 
     def __init__(self, message: str, code: int = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)

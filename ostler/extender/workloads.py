@@ -58,7 +58,7 @@ class CheckState(Enum):
 
 
 class WorkloadStep(Enum):
-    """What a Workload needs now."""
+    """The next step that a Workload needs."""
 
     RELEASE = "release"  # it has no right to cells
     DECIDE = "decide"  # its check is pending

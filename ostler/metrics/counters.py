@@ -322,7 +322,7 @@ class HoldsMetrics(HoldsObserver):
 
 
 class AgentMetrics:
-    """What every agent counts."""
+    """The counters of every agent."""
 
     def __init__(self, clocks: Clocks = SYSTEM) -> None:
         self.scans = ScanMetrics(clocks)

@@ -237,7 +237,7 @@ class DraMetrics:
 
 @dataclass(frozen=True, slots=True)
 class DraFigures:
-    """What a scrape shows of DRA. ``registration``: a value of ``driver.door.registration.RegistrationState``.
+    """The DRA door's metrics at a scrape. ``registration``: a value of ``driver.door.registration.RegistrationState``.
 
     ``interfaces``: by device, whether the interface in a pod has a problem. ``nri_failing``: interfaces should move
     into pods, but the container runtime does not report sandboxes.

@@ -167,7 +167,7 @@ def _cell(device: PublishedDevice, letters: Mapping[DeviceUser, str]) -> str:
 
 
 def _legend(devices: Sequence[PublishedDevice], letters: Mapping[DeviceUser, str]) -> Iterator[str]:
-    """What the cells mean: each claim and its devices, then what keeps claims away from others."""
+    """The meaning of the cells: each claim and its devices, then the reasons that keep claims away from others."""
     for user, letter in letters.items():
         theirs = [f"{each.name}{_drawn(each, user)}" for each in devices if user in _takers(each)]
         if theirs:

@@ -11,7 +11,7 @@ faults:
   idle virtual function waits in that state, and its link is its physical function's.
 - A link that no rule with ``linkHealth`` asks about is not reported.
 
-InfiniBand's state is its RDMA port's, which no message reports: the scan's word stands (a poll wakes the scan).
+InfiniBand's state is its RDMA port's, which no message reports: the scan's finding stands (a poll wakes the scan).
 
 Several devices may share a function (ports of a NIC, subfunctions, MIG devices beside their GPU); it is looked at once.
 Parts of GPUs have nodes of their own and nothing else; the health keeper spreads what their GPU has.

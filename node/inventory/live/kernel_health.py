@@ -4,7 +4,7 @@ It complements the scans, which follow a hint only after some hundred millisecon
 given to one more pod. rtnetlink's messages and uevents are judged on the loop, at once; the files of /sys and /dev
 every few seconds and soon after a uevent, in a thread. So there are two sources of Looks:
 
-- ``kernel``: links, and what uevents say of functions and nodes. A uevent's word holds until a sweep that began after
+- ``kernel``: links, and what uevents say of functions and nodes. A uevent's report holds until a sweep that began after
   it has looked, so that nothing stays because an event was lost; as long as sweeps hang it stays.
 - ``sysfs``: everything that a sweep found.
 

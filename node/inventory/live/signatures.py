@@ -3,9 +3,9 @@
 Each is a callable that returns a comparable value and raises nothing for what is missing or broken: unreadable is a
 value like any other. A value is empty (false) if there is nothing that can change before hardware comes. Each gets
 whether hardware may have come or gone since the last call; some only then read what cannot change otherwise. They run
-all the time for as long as the agent lives, so each does the least that tells a
-change: link counts and times of modification before names, names before contents. A reading may block (the state of an
-InfiniBand port is asked of its firmware), so they belong into a thread.
+all the time for as long as the agent lives, so each does the least that shows a change: link counts and times of
+modification before names, names before contents. A reading may block (the state of an InfiniBand port is asked of its
+firmware), so they belong into a thread.
 """
 
 from __future__ import annotations

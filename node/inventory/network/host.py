@@ -110,7 +110,8 @@ def _text(raw: bytes) -> str | None:
 
 
 class HostNetwork:
-    """Source of ``NodeFacts.network``; ``counts`` says which links do (and with them their addresses and routes)."""
+    """Source of ``NodeFacts.network``; ``counts`` selects the links that matter, and with them their addresses and
+    routes."""
 
     name = "network"
 

@@ -1,8 +1,8 @@
 """Makes virtual functions by sysfs, and remembers on disk which ones.
 
 The only place that writes to sysfs. ``sriov_numvfs`` is written once, from 0, in one call that lasts until the kernel
-and the driver have made all functions (seconds, for many of them). What the kernel answers has a few causes that an
-operator can mend, and each gets its own text: no right to write, no room for the functions' memory or bus numbers, a
+and the driver have made all functions (seconds, for many of them). The kernel refuses for a few reasons that an
+operator can fix, and each has its own message: no right to write, no room for the functions' memory or bus numbers, a
 driver that makes none.
 """
 
@@ -129,7 +129,7 @@ def _refusal(error: OSError, path: Path) -> VfError:
 
 
 def _probing(folder: Path) -> str | None:
-    """Whether the kernel binds drivers to virtual functions (``1``, ``0``); None where it cannot be told."""
+    """Whether the kernel binds drivers to virtual functions (``1``, ``0``); None if that is unknown."""
     try:
         return read_kernel_text(folder / _AUTOPROBE).strip()
     except OSError:
@@ -151,8 +151,8 @@ FILE = "virtual-functions.json"
 class VfRecord:
     """The virtual functions that ostler made since the boot, by the address of their physical function, on disk.
 
-    It tells people who made them; nothing is decided by it, so a file that is damaged or cannot be written costs only
-    that. ``boot``: the kernel's id of this boot, with which virtual functions end.
+    It shows people who made them; ostler decides nothing by it, so a file that is damaged or cannot be written costs
+    only that. ``boot``: the kernel's id of this boot, with which virtual functions end.
     """
 
     def __init__(self, folder: Path, boot: str) -> None:

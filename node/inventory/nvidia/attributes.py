@@ -5,7 +5,7 @@ lower camel case in the same manner. Texts of brand and architecture are go-nvli
 
 The name of a MIG device holds its placement and not NVML's instance ids: an instance made again in the same place after
 a reboot gets its old name. Only a compute instance that is a part of its GPU instance has its own id in the name, which
-tells it from its siblings.
+distinguishes it from its siblings.
 """
 
 from __future__ import annotations

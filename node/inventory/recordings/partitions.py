@@ -30,7 +30,7 @@ class RecordedPartitions:
     """Implements ``node.partitions.PartitionMaker``; ``folder``: where it keeps what was made."""
 
     fault = ""
-    """What was made is the record itself: nothing that an unusable one named remains."""
+    """The partitions made are the record itself: if it is unusable, nothing remains of them."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / FILE

@@ -1,1 +1,1 @@
-"""What the kernel shows in /sys, /dev and /proc, read as raw facts."""
+"""Reads what the kernel shows in /sys, /dev and /proc as raw facts."""

@@ -103,7 +103,7 @@ class SysfsFolder:
         return tuple(sorted(each for each in found if form.fullmatch(each)))
 
     def tree_path(self, name: str) -> str:
-        """The path below /sys/devices, for a folder that is a link in a bus or class folder; empty if it is none.
+        """The path below /sys/devices of a link in a bus or class folder; empty if it is not such a link.
 
         The link is read and not resolved: the kernel makes such links to the device's own folder.
         """

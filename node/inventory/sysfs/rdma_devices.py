@@ -114,7 +114,7 @@ def _character_device(folder: SysfsFolder, name: str, mark: Stamp) -> tuple[Stam
 
 
 def _identify(folder: SysfsFolder, name: str) -> RdmaDevice | None:
-    """What cannot change of a device, and its ports' numbers; None for what is no device."""
+    """The facts of a device that cannot change, and its ports' numbers; None for other entries."""
     path = folder.tree_path(name)
     if not path:
         return None

@@ -100,7 +100,7 @@ class VitalsReader:
         self._fields = (*[(field, 0) for field in fields], *[(_LINK_STATE, link) for link in self._links])
         self._absent: dict[int, set[object]] = {}
         self._queries: dict[tuple[int, Fields], FieldQuery] = {}
-        """By the handle of the GPU and the fields that it is asked for: a query for those that it has."""
+        """By the GPU's handle and the fields asked for, the query for those that the GPU has."""
         self._answers: dict[FieldQuery, tuple[Mapping[tuple[int, int], int | str], dict[tuple[int, int], int]]] = {}
         """The last answers, and the values among them."""
         self._counted: dict[int, _Counted] = {}
@@ -199,7 +199,7 @@ class VitalsReader:
         return known
 
     def _ask_links(self, gpu: Handle) -> tuple[tuple[int, bool], ...]:
-        """The links where no field tells of them."""
+        """Read the links that no field reports."""
         # Beyond a board's last link each number is refused once, and not asked again.
         states = [(link, self._ask(gpu, self._binding.number, _STATE, link)) for link in self._links]
         return tuple((link, bool(state)) for link, state in states if state is not None)
