@@ -2,8 +2,9 @@
 
 urllib3 asks importlib.metadata for a version that only HTTP/2 needs, and ``kubernetes.client.configuration`` imports
 multiprocessing for the number of processors, urllib.request for the variables that name proxies, and typing_extensions
-for two names that Python has. subprocess is for credential plugins, and some modules of ``email`` are for headers that
-no API server sends. Stand-ins (``node.stand_ins``) take their places.
+for two names that Python has. subprocess is for credential plugins, some modules of ``email`` are for headers that no
+API server sends, and stringprep is for names of hosts that are not ASCII. Stand-ins (``node.stand_ins``) take their
+places.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _DEFERRED: dict[str, dict[str, object]] = {
     "mimetypes": {},
     "multiprocessing": {},
     "random": {},
+    "stringprep": {},
     "subprocess": {"PIPE": -1, "STDOUT": -2, "DEVNULL": -3},
     "typing_extensions": {"NotRequired": typing.NotRequired, "Self": typing.Self},
     "urllib.request": {},
@@ -51,3 +53,5 @@ def load_transport() -> None:
 
     with standing_in(_DEFERRED, _FUNCTIONS):
         library()
+        # Python loads the codec at the first name of a host.
+        import encodings.idna  # noqa: F401

@@ -4,6 +4,9 @@
   The API server's client imports ``ssl`` itself, later.
 - **protobuf's implementation in Python** (1.5 MB, 6 ms with what it imports) and its **text_encoding**: the generated
   code imports them also where messages are made by the compiled implementation, which never calls them.
+- **protobuf's well-known types** (0.2 MB with calendar): what protobuf adds to the classes of its own messages, such as
+  time stamps. It asks for that at the first class of any message and keeps the answer, also after the block: an agent
+  has none of these, and could not use their additions.
 - **inspect** (4 ms with what it imports): for descriptions of functions; ``asyncio`` and gRPC only ask whether one is
   a coroutine's, and ``dataclasses`` for a text that serves classes without docstring as one.
 - **traceback** (2 ms with what it imports): for errors.
@@ -41,6 +44,7 @@ _ABSENT = ("ssl", "_hashlib", "grpc_health", "grpc_reflection", "grpc_tools")
 _DEFERRED: dict[str, dict[str, object]] = {
     "asyncio.sslproto": {},
     "google.protobuf.internal.python_message": {},
+    "google.protobuf.internal.well_known_types": {"WKTBASES": {}},
     "google.protobuf.text_encoding": {},
     "inspect": {},
     "linecache": {},

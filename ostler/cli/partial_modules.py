@@ -34,12 +34,13 @@ _NOTICES = {"__init_subclass__", "__set_name__", "__subclasses__", "metaclass"}
 _DECORATORS = {"convertStrBytes", "throwOnVersionMismatch"}
 """Decorators of nvidia-ml-py, which wrap a function. Another one might register it."""
 _ASKED = """
-def __getattr__(name, rest=frozenset({rest!r}), made_from={made_from!r}):
-    if name not in rest:
+def __getattr__(name, rest={rest!r}, made_from={made_from!r}):
+    if name not in rest.split():
         raise AttributeError(f"module {{__name__!r}} has no attribute {{name!r}}")
     from ostler.cli.partial_modules import complete
-    return complete(globals(), name, rest, made_from)
+    return complete(globals(), name, rest.split(), made_from)
 """
+"""The names are one text: hundreds of texts in a set would take six times the memory."""
 _WHOLE = "__whole__"
 """What a module has once its rest is defined."""
 _COMPLETING = _thread.RLock()
@@ -64,13 +65,13 @@ def part_of(source: bytes, place: str, used: Collection[str]) -> CodeType | None
     rest = definitions.keys() - _needed(module.body, definitions, used)
     if not rest:
         return None
-    asked = ast.parse(_ASKED.format(rest=sorted(rest), made_from=source_hash(source)))
+    asked = ast.parse(_ASKED.format(rest=" ".join(sorted(rest)), made_from=source_hash(source)))
     ast.increment_lineno(asked, source.count(b"\n"))
     module.body = [each for each in module.body if _name(each) not in rest] + asked.body
     return compile(module, place, "exec", dont_inherit=True)
 
 
-def complete(module: dict[str, Any], name: str, rest: frozenset[str], made_from: bytes) -> Any:
+def complete(module: dict[str, Any], name: str, rest: Collection[str], made_from: bytes) -> Any:
     """Define everything that was left out of a module, unless that was done, and return ``name`` of it.
 
     ``made_from``: the hash of the source that the part was made from. Raises AttributeError alone, as ``hasattr`` and
@@ -91,7 +92,7 @@ def complete(module: dict[str, Any], name: str, rest: frozenset[str], made_from:
         raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}") from None
 
 
-def _define(module: dict[str, Any], rest: frozenset[str], made_from: bytes) -> None:
+def _define(module: dict[str, Any], rest: Collection[str], made_from: bytes) -> None:
     """Execute what was left out; if that fails, nothing of it stays. A name that was set since keeps its value."""
     import ast
     from importlib.util import source_hash
@@ -102,7 +103,7 @@ def _define(module: dict[str, Any], rest: frozenset[str], made_from: bytes) -> N
     if source_hash(source) != made_from:
         raise ValueError("the file has changed since")
     body = [each for each in ast.parse(source).body if _name(each) in rest]
-    kept = {name: module[name] for name in module.keys() & rest}
+    kept = {name: module[name] for name in rest if name in module}
     try:
         exec(compile(ast.Module(body, []), place, "exec", dont_inherit=True), module)  # noqa: S102  # its own code
     except BaseException:

@@ -17,7 +17,8 @@ pool = library().rest_client(configuration).pool_manager
 """
 ALONE = """
 left = {"email.header", "importlib.metadata", "mimetypes", "multiprocessing", "subprocess", "typing_extensions"}
-left |= {"email._encoded_words", "email._parseaddr", "hmac", "pickle", "urllib.request", "zipfile"}
+left |= {"email._encoded_words", "email._parseaddr", "hmac", "pickle", "stringprep", "urllib.request", "zipfile"}
+"host.example".encode("idna")
 assert not left & sys.modules.keys(), left & sys.modules.keys()
 assert configuration.proxy is None
 """
@@ -32,6 +33,7 @@ assert utils.getaddresses([message["To"]]) == [("A", "a@b")]
 assert utils.mktime_tz(utils.parsedate_tz(message["Date"])) == 1795744800
 surrogate = email.message_from_bytes(b"Subject: \\xff\\n\\n")["Subject"]
 assert isinstance(surrogate, email.header.Header)
+assert "b\xfccher.example".encode("idna") == b"xn--bcher-kva.example"
 from urllib3.fields import guess_content_type
 assert guess_content_type("a.txt") == "text/plain"
 from urllib3.util.ssl_ import assert_fingerprint
