@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from types import CodeType, ModuleType
 
-_SCHEMA = b"ostler bytecode 4\n"
+_SCHEMA = b"ostler bytecode 5\n"
 _HEADER = 16
 """Bytes of a ``.pyc`` before its code: Python's number, flags, and the source's time and size (PEP 552)."""
 _COMPARED = 0
@@ -62,10 +62,11 @@ _USERS = {"pynvml.py": "node/inventory/nvidia"}
 
 Stamp = tuple[int, int] | None
 """A source file's time in seconds and its size, modulo 2**32; None, in images alone: not compared."""
-Entry = tuple[int, int, str, Stamp]
-"""Where the code of a source file is (offset and length), the name of its ``.pyc``, and the source it was made from."""
-Piece = tuple[str, Stamp, bytes]
-"""One source file's bytecode: the name of its ``.pyc``, the source it was made from, and the code.
+Entry = tuple[int, int, str, Stamp, str]
+"""Where the code of a source file is (offset and length), and the rest of its ``Piece``."""
+Piece = tuple[bytes, str, Stamp, str]
+"""One source file's code, the name of its ``.pyc``, and the source it was made from; of a part also the folder of its
+users, which ends with a slash, empty otherwise.
 
 The code is empty if the ``.pyc`` cannot be copied: Python reads that, and no later agent tries to copy it again.
 """
@@ -95,7 +96,7 @@ class BytecodeFile:
         if os.fstat(self._descriptor).st_size != size or index > size:
             raise ValueError
         entries = marshal.loads(os.pread(self._descriptor, size - index, index))  # noqa: S302  # as with a .pyc
-        if not isinstance(entries, dict) or {*map(len, entries.values())} - {4}:
+        if not isinstance(entries, dict) or {*map(len, entries.values())} - {5}:
             raise TypeError
         self._entries = entries
 
@@ -105,7 +106,14 @@ class BytecodeFile:
     def entry(self, source: str) -> Entry | None:
         """The entry of a source file; None if there is none, or the source is not what it was made from."""
         entry = self._entries.get(source)
-        return entry if entry is not None and (entry[3] is None or entry[3] == stamp_of(source)) else None
+        return entry if entry is not None and self._is_right(source, entry) else None
+
+    def _is_right(self, source: str, entry: Entry) -> bool:
+        _, _, _, stamp, users = entry
+        if stamp is not None and stamp != stamp_of(source):
+            return False
+        # After an upgrade they may use more than the part has.
+        return not users or all(self.entry(each) for each in list(self._entries) if each.startswith(users))
 
     def __contains__(self, source: str) -> bool:
         return source in self._entries
@@ -133,7 +141,7 @@ class BytecodeFile:
         for source in list(self._entries):
             entry = self.entry(source)
             if entry is not None:
-                yield source, (entry[2], entry[3], self._read(entry))
+                yield source, (self._read(entry), *entry[2:])
 
     def close(self) -> None:
         """Forget the entries; a thread that is loading a module from the file then loads it as usual."""
@@ -285,7 +293,7 @@ def compiled(sources: Mapping[str, str]) -> Iterator[tuple[str, Piece]]:
         except _DAMAGED:
             continue
         if code is not None and stamp != _GONE:
-            yield source, (cached, stamp, code)
+            yield source, (code, cached, stamp, "")
 
 
 def _copied(source: str, cached: str, stamp: Stamp) -> bytes | None:
@@ -321,7 +329,7 @@ def staged_code(sources: Mapping[str, str], folder: str) -> Iterator[tuple[str, 
         place = source.removeprefix(folder)
         with open(source, "rb") as file:  # noqa: PTH123  # as above
             code = compile(file.read(), place, "exec", dont_inherit=True)
-        yield place, (cached.removeprefix(folder), None, marshalled(small_code(source, code)))
+        yield place, (marshalled(small_code(source, code)), cached.removeprefix(folder), None, "")
 
 
 def in_part(source: str, place: str, piece: Piece) -> Piece:
@@ -334,7 +342,7 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     from ostler.cli.small_code import small_code
 
     users = _USERS.get(Path(source).name)
-    cached, stamp, code = piece
+    code, cached, stamp, _ = piece
     if users is None or not code:
         return piece
     root = Path(ostler.__path__[0]).parent
@@ -343,7 +351,8 @@ def in_part(source: str, place: str, piece: Piece) -> Piece:
     part = part_of(Path(source).read_bytes(), place, used)
     if part is None or (stamp is not None and stamp != stamp_of(source)):
         return piece
-    return cached, stamp, marshalled(small_code(source, part))
+    folder = f"{root}/{users}/".removeprefix(source.removesuffix(place))
+    return marshalled(small_code(source, part)), cached, stamp, folder
 
 
 def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:
@@ -354,12 +363,12 @@ def write_bytecode(path: str, pieces: Mapping[str, Piece]) -> None:
 
     offset = len(_start()) + 16
     entries: dict[str, Entry] = {}
-    for source, (cached, stamp, code) in pieces.items():
-        entries[source] = (offset, len(code), cached, stamp)
+    for source, (code, cached, stamp, users) in pieces.items():
+        entries[source] = (offset, len(code), cached, stamp, users)
         offset += len(code)
     index = marshal.dumps(entries)
     sizes = (offset + len(index)).to_bytes(8, "little") + offset.to_bytes(8, "little")
-    content = b"".join((_start(), sizes, *(code for _, _, code in pieces.values()), index))
+    content = b"".join((_start(), sizes, *(code for code, *_ in pieces.values()), index))
     write_whole(Path(path), content, mode=0o644)
 
 

@@ -176,7 +176,23 @@ def test_code_compiled_under_another_name_is_that_of_its_file(folder: Path) -> N
     assert found["NAME"] == "one"
     assert isinstance(function := found["function"], FunctionType)
     assert {function.__code__.co_filename, function().__code__.co_filename} == {str(folder / "one.py")}
-    assert b"" not in {code for _, (_, _, code) in finder.file.pieces()}
+    assert b"" not in {code for _, (code, *_) in finder.file.pieces()}
+
+
+def test_a_part_is_used_while_its_users_are_what_they_were(folder: Path) -> None:
+    file = written(folder).file
+    part, users = str(folder / "one.py"), f"{folder}/inner/"
+    pieces = dict(file.pieces())
+    pieces[part] = (*pieces[part][:3], users)
+    path = str(folder.parent / "parts.bytecode")
+    write_bytecode(path, pieces)
+    assert BytecodeFile(path).entry(part) is not None
+    (folder / "two.py").write_text("it does not use it")
+    assert BytecodeFile(path).entry(part) is not None
+    (folder / "inner" / "__init__.py").write_text("it uses more")
+    changed = BytecodeFile(path)
+    assert changed.entry(part) is None
+    assert part not in dict(changed.pieces()), "the next file has the whole of it"
 
 
 def with_index(content: bytes, index: list[str] | dict[str, int] | dict[str, tuple[int, int]]) -> bytes:
@@ -371,7 +387,7 @@ def test_code_of_ostler_has_lines_alone_and_no_annotations_and_that_of_others_ke
     other.write_text("from __future__ import annotations\ndef value(given: int) -> int: ...\n")
     found: dict[str, dict[str, object]] = {}
     for source, piece in staged_code(dict.fromkeys((str(other), node.values.__file__), ""), "/"):
-        code = marshal.loads(piece[2])
+        code = marshal.loads(piece[0])
         assert {position[2] for position in code.co_positions()} == {None}
         found[source] = {"__name__": "node.values"}
         exec(code, found[source])

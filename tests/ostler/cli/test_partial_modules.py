@@ -225,8 +225,18 @@ print(len(few) < len(part))
 """
 
 
+USERS = """
+import pynvml
+from ostler.cli.bytecode import BytecodeFile, path_of_file
+*_, users = BytecodeFile(path_of_file()).entry(pynvml.__file__)
+import node.inventory.nvidia
+assert users == node.inventory.nvidia.__file__.removesuffix("__init__.py"), users
+"""
+
+
 def test_an_installation_has_the_part_of_the_nvml_binding_that_is_used(tmp_path: Path) -> None:
     environment = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PATH": "/usr/bin:/bin"}
     subprocess.run([sys.executable, "-m", "ostler.cli.bytecode"], check=True, env=environment)
     said = subprocess.run([sys.executable, "-c", BINDING], check=True, env=environment, capture_output=True, text=True)
     assert said.stdout == "True\n"
+    subprocess.run([sys.executable, "-c", USERS], check=True, env=environment)
