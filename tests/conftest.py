@@ -25,7 +25,7 @@ from ostler.cli import progress
 from ostler.cli.main import set_up_grpc
 from sandbox import process
 from sandbox.conformance import rule
-from tests.making import forked_workers, recordings
+from tests.making import forked_workers, fresh_examples, recordings
 from tests.making.dying import DyingProcesses
 from tests.making.forked_ostler import ForkedOstler
 from tests.making.patience import PATIENCE, SANDBOX_LIMITS
@@ -34,12 +34,17 @@ from tests.making.patience import PATIENCE, SANDBOX_LIMITS
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # Workers share few cores: how long an example takes says nothing about the code. Every run has the same examples, so
-# that a run fails for what was changed alone; --hypothesis-seed=N makes others.
-for _name, _is_same in (("same", True), ("others", False)):
+# that a run fails for what was changed alone; --hypothesis-seed=N makes others, and more.
+for _name, _is_same, _examples in (("same", True, 50), ("others", False, 100)):
     hypothesis.settings.register_profile(
-        _name, derandomize=_is_same, deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+        _name,
+        max_examples=_examples,
+        derandomize=_is_same,
+        deadline=None,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
     )
 hypothesis.settings.load_profile("same")
+fresh_examples.make_no_variants()
 
 # Servers and channels of tests work as those of the agent do; gRPC has not read its environment yet.
 set_up_grpc(os.environ)

@@ -63,7 +63,7 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     items=st.lists(objects | scalars.filter(lambda value: value != ""), max_size=5),
     metadata=st.dictionaries(texts, scalars, max_size=3),
@@ -84,7 +84,7 @@ def test_the_objects_of_a_list_are_the_same_wherever_its_bytes_are_cut(
     assert json.loads(rest.data) == {**expected, "items": []}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(body=objects, cuts=st.lists(st.integers(0, 400), max_size=12), names=st.sets(texts, max_size=3))
 @example(body={'\\"': [{}], "k" * 5000: "v", "a": "x" * 9000}, cuts=[3, 4, 5, 5005, 9000], names={"a"})
 def test_only_fields_that_are_used_are_kept(body: dict[str, Any], cuts: list[int], names: set[str]) -> None:
@@ -132,7 +132,7 @@ def test_what_nests_deeper_than_the_bound_is_null_and_all_above_is_kept(levels: 
     assert (json.loads(plain.data), plain.is_pruned) == (other, False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(body=objects, depth=st.integers(1, 4), cuts=st.lists(st.integers(0, 300), max_size=8))
 def test_the_bound_on_levels_prunes_containers_alone(body: dict[str, Any], depth: int, cuts: list[int]) -> None:
     def pruned(value: Any, level: int) -> Any:
@@ -189,7 +189,7 @@ def test_an_answer_that_is_no_list_or_not_whole_is_not_taken_for_one(answer: str
     assert not is_json(rest.data) or not isinstance(json.loads(rest.data), dict)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     data=st.binary(max_size=80) | st.text(alphabet='{}[]":,\\ax1 ', max_size=60).map(str.encode), cuts=st.integers(1, 9)
 )
@@ -246,7 +246,7 @@ def first(data: bytes, cuts: list[int], form: Form, fields: Fields, most: int = 
     st.sampled_from([Form.OBJECT, Form.CHANGE]),
     some_fields,
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_small_object_becomes_what_the_stream_makes_of_it(
     body: dict[str, Any], cuts: list[int], form: Form, fields: Fields
 ) -> None:

@@ -16,7 +16,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from tests.model.machine import Doorways, SharedDoorways
 
-EXAMPLES = int(os.environ.get("OSTLER_MODEL_EXAMPLES", "100"))
+EXAMPLES = int(os.environ.get("OSTLER_MODEL_EXAMPLES", "40"))
 STEPS = int(os.environ.get("OSTLER_MODEL_STEPS", "30"))
 LONG = "OSTLER_MODEL_EXAMPLES" in os.environ
 

@@ -96,7 +96,7 @@ class Flipping:
         shutil.rmtree(self.root, ignore_errors=True)
 
 
-QUICK = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @QUICK

@@ -88,7 +88,7 @@ def _asking(available: list[str], size: int) -> api_pb2.ContainerPreferredAlloca
     return api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=available, allocation_size=size)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_pods_of_one_size_always_end_with_one_record_each_in_whatever_order_they_arrive(
     random: Random, late: bool
@@ -112,7 +112,7 @@ def test_pods_of_one_size_always_end_with_one_record_each_in_whatever_order_they
     }
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_any_mixture_of_pods_gets_as_many_devices_as_it_asks_for_and_the_records_end_true(random: Random) -> None:
     pods = []
@@ -134,7 +134,7 @@ def test_any_mixture_of_pods_gets_as_many_devices_as_it_asks_for_and_the_records
             assert records.recorded(GPU, pod) == node.pods[pod.uid][GPU]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_pods_that_arrive_in_the_order_in_which_they_were_bound_have_their_own_records(random: Random) -> None:
     ids = random.sample(ALL, 8)
@@ -148,7 +148,7 @@ def test_pods_that_arrive_in_the_order_in_which_they_were_bound_have_their_own_r
         assert node.admit(pod.uid, len(pod.devices)) == frozenset(pod.devices)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.randoms(use_true_random=False))
 def test_every_pod_gets_what_is_recorded_for_it_however_late_the_agent_hears_of_it(random: Random) -> None:
     """Pods with and without records, in any order, each known before or after the kubelet asks for it."""

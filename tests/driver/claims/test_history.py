@@ -70,7 +70,7 @@ class History:
         self.node.kubelet_knows(*self.known, devices=self.known)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.lists(_events, max_size=14))
 def test_no_history_gives_a_device_to_two_claims(history: list[tuple[str, object]]) -> None:
     asyncio.run(_lived(history))

@@ -177,7 +177,7 @@ MOVES = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(MOVES)
 def test_a_move_is_the_same_after_the_journal(move: ClaimMove) -> None:
     assert from_data(ClaimMove, json.loads(json.dumps(to_data(move)))) == move

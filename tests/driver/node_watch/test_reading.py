@@ -347,7 +347,7 @@ class World:
         assert self.now < math.inf
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(STEPS)
 def test_whatever_pods_do_every_claim_is_read_and_reads_in_vain_are_limited(steps: Iterable[Step]) -> None:
     world = World()

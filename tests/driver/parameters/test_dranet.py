@@ -271,7 +271,7 @@ json_values = st.recursive(
 NAMES = ("name", "addresses", "dhcp", "mtu", "hardwareAddr", "arpIgnore", "vrf", "destination", "gateway", "table")
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.dictionaries(
         st.sampled_from(["profile", "interface", "routes", "rules", "neighbors", "ethtool"]),

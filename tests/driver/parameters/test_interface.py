@@ -157,7 +157,7 @@ near = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(
     st.dictionaries(st.sampled_from([path.partition(".")[2] for path in PATHS.values()]), near),
     st.sampled_from([CLAIM, CLASS]),

@@ -215,7 +215,7 @@ def test_specs_of_good_parts_are_taken_and_the_schema_agrees(made: Spec) -> None
     assert (document["kind"], [each["name"] for each in devices]) == (made.kind, [each.name for each in made.devices])
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(any_specs)
 def test_whatever_is_accepted_the_schema_accepts_and_everything_else_is_a_cdi_error(made: Spec) -> None:
     try:

@@ -34,7 +34,7 @@ findings = st.lists(
 
 
 @given(findings, st.randoms(use_true_random=False))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_the_order_in_which_findings_come_changes_nothing(found: list[Finding], random: object) -> None:
     verdict = judged(found, frozenset({Trouble.LOST}))
     shuffled = list(found)
@@ -43,7 +43,7 @@ def test_the_order_in_which_findings_come_changes_nothing(found: list[Finding], 
 
 
 @given(findings)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_cause_reason_and_recovery_are_of_one_finding_the_hardest_of_the_worst(found: list[Finding]) -> None:
     verdict = judged(found, frozenset())
     worst = [each for each in found if each.state is verdict.health.state]

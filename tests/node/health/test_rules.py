@@ -91,7 +91,7 @@ def test_generations_and_snapshots_change_together(found: list[tuple[object, ...
         assert [device.name for device in after.devices] == sorted(rig.devices)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(steps)
 def test_every_trouble_that_passes_ends_healthy(found: list[tuple[object, ...]]) -> None:
     rig = Rig(DEVICES)

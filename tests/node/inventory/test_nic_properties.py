@@ -195,7 +195,7 @@ RULES = (
 """What holds for all nodes: to make one takes longer than to judge it by every rule."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(nodes, memories, st.randoms(use_true_random=False))
 def test_every_rule_holds_for_all_facts(facts: NodeFacts, remembered: Identities, random: Random) -> None:
     for rule in RULES:

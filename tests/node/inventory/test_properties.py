@@ -115,7 +115,7 @@ def same_facts_give_the_same_devices(facts: NodeFacts, remembered: Identities) -
     assert statuses_of(facts) == statuses_of(facts)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(nodes, nodes, memories)
 def test_the_scan_before_does_not_show_in_the_devices(earlier: NodeFacts, facts: NodeFacts, known: Identities) -> None:
     nvidia._LAST.clear()
@@ -150,7 +150,7 @@ RULES = (
 """What holds for all nodes: to make one takes longer than to judge it by every rule."""
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(nodes, memories)
 def test_every_rule_holds_for_all_facts(facts: NodeFacts, remembered: Identities) -> None:
     for rule in RULES:

@@ -237,5 +237,5 @@ class KubeletWithDelays(RuleBasedStateMachine):
         super().teardown()
 
 
-KubeletWithDelays.TestCase.settings = settings(max_examples=250, stateful_step_count=40, deadline=None)
+KubeletWithDelays.TestCase.settings = settings(max_examples=125, stateful_step_count=40, deadline=None)
 TestKubeletWithDelays = KubeletWithDelays.TestCase

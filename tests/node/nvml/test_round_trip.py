@@ -119,7 +119,7 @@ def directory() -> Iterator[Path]:
         yield Path(path)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(facts=nvml_facts())
 def test_described_facts_are_read_back(directory: Path, facts: NvmlFacts) -> None:
     with pytest.MonkeyPatch.context() as patch:

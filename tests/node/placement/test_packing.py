@@ -102,13 +102,13 @@ def picks_of(request: Request) -> dict[str, int]:
 
 
 @given(requests(1))
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_brute_force_chooses_the_same_gpus(request: Request) -> None:
     assert set(picks_of(request)) == brute.best(*request)
 
 
 @given(requests(4))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_brute_force_chooses_the_same_divided_gpus(request: Request) -> None:
     _, free, required, size, _ = request
     taken = picks_of(request)
@@ -120,7 +120,7 @@ def test_brute_force_chooses_the_same_divided_gpus(request: Request) -> None:
 
 
 @given(requests(2), st.lists(st.integers(0, 2), min_size=16, max_size=16))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_brute_force_chooses_the_same_beside_another_door(request: Request, elsewhere: list[int]) -> None:
     topology, free, required, size, far = request
     tree = tree_of(topology)
@@ -165,7 +165,7 @@ def test_a_request_is_unaligned_only_when_no_aligned_cell_is_free(gpus: int, ste
 
 
 @given(st.sets(st.integers(0, 15), min_size=1), st.data())
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_sixteen_gpus_with_uneven_links_get_the_best_score_in_their_cell(free: set[int], data: st.DataObject) -> None:
     topology = data.draw(nodes(16))
     free = {number for number in free if number < len(topology.places)} or {0}

@@ -122,7 +122,7 @@ def _virtual(function: PciFunction, parent: PciFunction, index: int) -> PciFunct
     return replace(function, physfn=parent.address, vf_index=index, sriov_totalvfs=None, sriov_numvfs=None)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(facts=machines())
 def test_a_machine_is_read_from_its_tree_as_it_is(tmp_path_factory: pytest.TempPathFactory, facts: SysfsFacts) -> None:
     root = tmp_path_factory.mktemp("machine")

@@ -265,7 +265,7 @@ def test_an_interface_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> 
         assert "eth0" in {each.name for each in facts.interfaces}
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=st.fixed_dictionaries({name: st.binary(max_size=30) for name in NET}))
 def test_no_bytes_in_attributes_make_reading_raise_or_break_text(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]

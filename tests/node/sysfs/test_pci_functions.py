@@ -220,7 +220,7 @@ def test_a_root_that_is_no_sysfs_is_an_error(tmp_path: Path) -> None:
     assert tree.read().errors == (f"{tree.sys}/bus/pci/devices: No such file or directory",)
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(contents=st.fixed_dictionaries({name: st.binary(max_size=30) for name in H100}))
 def test_no_bytes_in_attributes_make_reading_raise(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]

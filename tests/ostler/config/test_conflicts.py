@@ -131,7 +131,7 @@ PROPERTIES = (
 """What holds for all selectors and devices: to make them takes longer than to judge them by every property."""
 
 
-@settings(deadline=None, max_examples=300)  # machines that run tests are busy
+@settings(deadline=None, max_examples=150)  # machines that run tests are busy
 @given(st.lists(SELECTORS, max_size=4), st.lists(DEVICES, max_size=8))
 def test_every_property_holds_for_all_selectors(selectors: list[Selector], devices: list[Device]) -> None:
     for holds in PROPERTIES:

@@ -198,7 +198,7 @@ def _names(pod: Pod) -> list[str]:
     return [container.name for container in pod.containers]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(_STEPS, _SEEDS)
 def test_no_device_is_given_twice_and_no_error_keeps_any(
     steps: list[Arrival | Listing | Departure], seed: int | None

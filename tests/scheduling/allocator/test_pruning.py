@@ -59,7 +59,7 @@ def test_pruned_search_answers_as_the_plain_one_on_claims_that_hardly_fit(seed: 
 
 
 @given(st.integers(0, 2**32), st.integers(2, 9))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_pruned_search_answers_as_the_plain_one(seed: int, size: int) -> None:
     searched = tight_problem(Tight(seed, 0, size))
     if searched is not None:
@@ -78,7 +78,7 @@ def test_pruned_search_answers_as_the_plain_one_on_cases_made_for_the_judge(seed
 
 
 @given(st.integers(0, 2**32), st.integers(0, 40))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_answer_does_not_depend_on_when_pruning_begins(seed: int, prune_after: int) -> None:
     searched = tight_problem(Tight(seed, 0, 6))
     plain = None if searched is None else outcome(searched, NEVER, STEPS_TO_END)

@@ -166,7 +166,7 @@ WAYS = (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(objects=spoiled(), way=st.sampled_from(WAYS))
 def test_no_object_makes_a_traceback_or_steers_the_terminal(path: Path, objects: list[Object], way: list[str]) -> None:
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))

@@ -80,7 +80,7 @@ def patience(_: bool) -> Callable[[], bool]:
     return lambda: next(asked) >= 40
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=125, deadline=None)
 @given(st.integers(0, 1_000_000))
 @example(2475)  # Without a constraint its claims have no answer within minutes.
 def test_every_remedy_that_is_told_works(number: int) -> None:

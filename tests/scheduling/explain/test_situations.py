@@ -124,7 +124,7 @@ def test_every_node_is_in_one_group_with_its_own_outcome(asked: str) -> None:
             assert alone.outcome is group.finding.outcome
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @example(48)  # Counters that nobody declared, in a pool of which no device that can be had draws on any.
 @given(st.integers(0, 1_000_000))
 def test_what_is_found_on_one_node_of_a_situation_holds_on_the_others(number: int) -> None:

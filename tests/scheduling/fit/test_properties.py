@@ -39,7 +39,7 @@ def placed(answer: FitAnswer) -> dict[str, PlacedPod]:
 
 
 @given(clusters())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_no_device_is_given_twice_and_no_amount_is_exceeded(made: Case) -> None:
     state, sources = made
     answer = fit(state, sources)
@@ -87,7 +87,7 @@ def _check_counters(state: State, used: set[tuple[str, str, str]], devices: dict
 
 
 @given(clusters())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_every_pod_gets_what_a_fresh_explain_gives_it_after_those_before_it(made: Case) -> None:
     state, sources = made
     answer = fit(state, sources)
@@ -127,7 +127,7 @@ def _cpu(pod: JsonObject) -> float:
 
 
 @given(clusters())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_so_many_copies_are_placed_as_one_by_one(made: Case) -> None:
     state, sources = made
     state = with_more(state, Kind.NODE, [{**node, "status": {}} for node in state.nodes])
@@ -155,7 +155,7 @@ def test_the_answer_is_the_same_in_every_run(made: Case) -> None:
 
 
 @given(clusters())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_nodes_of_a_template_are_as_nodes_that_exist(made: Case) -> None:
     state, sources = made
     template = _template(state)
@@ -171,7 +171,7 @@ def test_nodes_of_a_template_are_as_nodes_that_exist(made: Case) -> None:
 
 
 @given(clusters())
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_the_number_of_nodes_it_takes_is_enough_and_one_less_is_not(made: Case) -> None:
     state, sources = made
     template = _template(state)

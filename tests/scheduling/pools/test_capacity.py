@@ -175,7 +175,7 @@ CASES = st.tuples(
 )
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(CASES)
 def test_amounts_spread_whenever_there_is_a_way(case: Any) -> None:
     wanted, lefts, block = case

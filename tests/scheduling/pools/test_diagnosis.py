@@ -66,7 +66,7 @@ def holding(device_: str, memory: str = "", pods: Sequence[str] = ()) -> DeviceC
     return replace(made, status=replace(made.status, pod_names=tuple(pods)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), st.integers(1, 5))
 def test_devices_of_a_cluster_are_free_in_use_or_tainted(
     count: int, held: set[int], tainted: set[int], wanted: int

@@ -39,7 +39,7 @@ from tests.scheduling.pools.small_cases import (
 NAMED = {each.metadata.name: each for each in CLASSES}
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(POOLS, CLAIMS, BUSY, st.sampled_from([0, 1, 2]))
 def test_there_are_reasons_if_and_only_if_there_is_no_way(pools_: Any, claims_: Any, busy: Any, block: int) -> None:
     pools, claims = small_pools(pools_, block), small_claims(claims_)
@@ -116,7 +116,7 @@ def competing_needs_are_minimal(
         assert possible([each for each in obstacle.needs if each != left_out])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(POOLS, DETAILS, BUSY, st.sampled_from([0, 1, 2]))
 def test_numbers_of_reasons_are_the_best_of_all_ways(pools_: Any, given_: Any, busy: Any, block: int) -> None:
     # All of one driver and one class: otherwise hardly anything would be short but devices.

@@ -107,7 +107,7 @@ def recorded_amounts(node: Any, claim_name: str, device_name: tuple[str, str]) -
     ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(POOLS, CLAIMS, BUSY, st.sampled_from([0, 1, 2]))
 def test_answer_is_the_best_of_all_ways(pools_: Any, claims_: Any, busy: Any, block: int) -> None:
     pools, claims = small_pools(pools_, block), small_claims(claims_)

@@ -24,7 +24,7 @@ from tests.making.pool_documents import claim, device, pool
 from tests.scheduling.pools.small_cases import BUSY, CLAIMS, CLASSES, POOLS, in_use, small_claims, small_pools
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(POOLS, POOLS, CLAIMS, BUSY, st.sampled_from([0, 2]))
 def test_answer_is_that_of_each_node_alone(one: Any, other: Any, claims_: Any, busy: Any, block: int) -> None:
     pools = [*small_pools(one, block), *on_node(small_pools(other, block), "node-2")]
