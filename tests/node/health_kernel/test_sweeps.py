@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
 from node.inventory.live.function_files import FunctionFiles
-from node.inventory.live.sweeps import Sweeps, Swept
+from node.inventory.live.sweeps import AHEAD, Sweeps, Swept
 from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from tests.making.kernel_devices import CARING, address_of, gpu, nic, snapshot
@@ -33,9 +35,22 @@ def function(root: Path, name: str, **attributes: str) -> Path:
     return folder
 
 
+class Counted:
+    """Counts how often other threads wake ``loop``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count = 0
+        self._call: Callable[..., asyncio.Handle] = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, *arguments: Any, **options: Any) -> asyncio.Handle:
+        self.count += 1
+        return self._call(*arguments, **options)
+
+
 @asynccontextmanager
 async def sweeping(
-    files: FunctionFiles, *, rules: tuple[Rule, ...] = CARING, interval: float = 0.0, hangs: float = 5.0
+    files: FunctionFiles, *, rules: tuple[Rule, ...] = CARING, interval: float = 0.02, hangs: float = 5.0
 ) -> AsyncIterator[tuple[Sweeps, list[Mapping[str, tuple[Condition, ...]]]]]:
     found: list[Mapping[str, tuple[Condition, ...]]] = []
     bus = EventBus()
@@ -61,6 +76,60 @@ async def test_a_hint_brings_the_next_sweep_forward(tmp_path: Path) -> None:
     async with sweeping(files, interval=1000.0) as (sweeps, found):
         await eventually(lambda: len(found) == 1)
         sweeps.hint()
+        await eventually(lambda: len(found) == 2)
+
+
+async def test_sweeps_that_find_nothing_new_do_not_wake_the_loop(tmp_path: Path) -> None:
+    function(tmp_path, GPU, **WRONG)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0)
+    woken = Counted(asyncio.get_running_loop())
+    async with sweeping(files) as (_, found):
+        await eventually(lambda: len(found) >= 4)
+        assert woken.count == 1
+        (tmp_path / "sys/bus/pci/devices" / address_of(GPU) / "current_link_width").write_text("16\n")
+        await eventually(lambda: found[-1][GPU] == ())
+        assert woken.count == 2
+
+
+async def test_a_sweep_that_ends_after_the_tick_wakes_the_loop(tmp_path: Path) -> None:
+    function(tmp_path, GPU, **WRONG)
+    loop = asyncio.get_running_loop()
+    blocks, answers = threading.Event(), threading.Event()
+    blocked: list[float] = []
+
+    def read(path: str) -> str:
+        if blocks.is_set():
+            blocked.append(loop.time())
+            answers.wait(30)
+        return read_now(path)
+
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0, read)
+    async with sweeping(files, interval=2 * AHEAD, hangs=1000.0) as (_, found):
+        await eventually(lambda: len(found) >= 1)
+        blocks.set()
+        await eventually(lambda: bool(blocked) and loop.time() > blocked[0] + 2 * AHEAD)
+        count = len(found)
+        blocks.clear()
+        answers.set()
+        await eventually(lambda: len(found) > count)
+
+
+async def test_a_hint_during_a_sweep_is_followed_by_another_one(tmp_path: Path) -> None:
+    function(tmp_path, GPU, **WRONG)
+    answers = threading.Event()
+    blocked: list[str] = []
+
+    def read(path: str) -> str:
+        blocked.append(path)
+        answers.wait(30)
+        return read_now(path)
+
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0, read)
+    async with sweeping(files, interval=1000.0, hangs=1000.0) as (sweeps, found):
+        await eventually(lambda: bool(blocked))
+        sweeps.hint()
+        await eventually(lambda: not sweeps._woken.is_set())
+        answers.set()
         await eventually(lambda: len(found) == 2)
 
 
