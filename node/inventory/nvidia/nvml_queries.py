@@ -9,7 +9,7 @@ devices are read in full at every scan, since instances come and go.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from itertools import combinations
 from typing import Any
@@ -19,6 +19,8 @@ from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
 from node.inventory.nvidia.nvml_calls import GPU_GONE, SESSION_ENDED, Identity, NvmlCalls, identity_of
 from node.values import Record, record, replace
 
+States = tuple[tuple[int, bool | str], ...]
+"""Links by their numbers, each with whether it is up or with the name of NVML's error."""
 _NO_SUCH_LINK = ("NOT_SUPPORTED", "INVALID_ARGUMENT")
 """NVML's errors for a number beyond the GPU's last link, or for one that the board does not wire."""
 
@@ -29,11 +31,15 @@ _ANCESTOR = "nvmlDeviceGetTopologyCommonAncestor"
 
 @record
 class KnownLinks(Record):
-    """The session's memory of far ends (type, bus id), ancestor levels, and numbers without a link by MIG mode."""
+    """The session's memory of far ends (type, bus id), ancestor levels, and numbers without a link by MIG mode.
+
+    ``links``: the states of a GPU's links, and the links that follow from them: nearly all scans find the same.
+    """
 
     ends: dict[tuple[Identity, int], tuple[str | None, str | None]] = field(default_factory=dict)
     levels: dict[tuple[Identity, Identity], int] = field(default_factory=dict)
     absent: dict[Identity, tuple[int | None, set[int]]] = field(default_factory=dict)
+    links: dict[Identity, tuple[States, tuple[NvLink, ...]]] = field(default_factory=dict)
 
     def absent_of(self, gpu: GpuFacts) -> set[int]:
         """Numbers that are no link of this GPU according to NVML; callers add to it."""
@@ -49,9 +55,13 @@ class KnownLinks(Record):
 
 def read_nvlinks(calls: NvmlCalls, handle: Handle, gpu: GpuFacts, known: KnownLinks) -> tuple[NvLink, ...]:
     """The GPU's links in order; empty without NVLink, which the first link shows."""
-    absent = known.absent_of(gpu)
+    absent, identity = known.absent_of(gpu), identity_of(gpu)
+    states = tuple(_states(calls, handle, absent))
+    before = None if identity is None else known.links.get(identity)
+    if before is not None and before[0] == states:
+        return before[1]
     links = []
-    for link, state in _states(calls, handle, absent):
+    for link, state in states:
         if isinstance(state, str):
             calls.note(_STATE, CallFailed(_STATE, state), _NO_SUCH_LINK if link > 0 else ())
             if calls.gone is None and not calls.failed(_STATE):
@@ -59,7 +69,18 @@ def read_nvlinks(calls: NvmlCalls, handle: Handle, gpu: GpuFacts, known: KnownLi
             continue
         remote_type, remote_bus_id = _far_end(calls, handle, link, gpu, known) if state else (None, None)
         links.append(NvLink(link, state, remote_type, remote_bus_id))
-    return tuple(links)
+    found = tuple(links)
+    if (
+        identity is not None
+        and len(found) == len(states)
+        and all((identity, link) in known.ends for link in _up(found))
+    ):
+        known.links[identity] = states, found
+    return found
+
+
+def _up(links: Iterable[NvLink]) -> list[int]:
+    return [each.link for each in links if each.active]
 
 
 def _states(calls: NvmlCalls, handle: Handle, absent: set[int]) -> Iterator[tuple[int, bool | str]]:

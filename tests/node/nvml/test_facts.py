@@ -211,6 +211,30 @@ def test_what_may_change_is_read_anew(node: ServedNode) -> None:
     assert read(source) == changed
 
 
+def test_links_whose_states_are_as_before_are_the_very_links_of_the_scan_before(node: ServedNode) -> None:
+    node.install()
+    node.serve(nodes.hgx())
+    source = node.source()
+    read(source)
+    first = read(source)
+    assert all(new.nvlinks is old.nvlinks for new, old in zip(read(source).gpus, first.gpus, strict=True))
+    gpus = list(nodes.hgx().gpus)
+    gpus[3] = replace(gpus[3], nvlinks=(replace(gpus[3].nvlinks[0], active=False), *gpus[3].nvlinks[1:]))
+    node.serve(replace(nodes.hgx(), gpus=tuple(gpus)))
+    read(source)
+    node.serve(nodes.hgx())
+    assert read(source).gpus[3].nvlinks == first.gpus[3].nvlinks
+
+
+def test_a_far_end_that_could_not_be_read_is_asked_for_again(node: ServedNode) -> None:
+    node.install()
+    node.serve(nodes.hgx(), "gpu3.error.nvmlDeviceGetNvLinkRemotePciInfo UNKNOWN\n")
+    source = node.source()
+    assert read(source).gpus[3].nvlinks[0].remote_bus_id is None
+    node.serve(nodes.hgx())
+    assert read(source).gpus[3].nvlinks == nodes.hgx().gpus[3].nvlinks
+
+
 def test_a_number_that_is_no_nvlink_is_not_asked_again_while_the_mig_mode_is_the_same(node: ServedNode) -> None:
     node.install()
     whole, plain = nodes.partitioned().gpus

@@ -131,5 +131,5 @@ def test_a_gpu_that_is_lost_at_one_link_is_asked_nothing_about_the_others() -> N
     binding = LostAtALink()
     calls = NvmlCalls(cast("Binding", binding))
     read_nvlinks(calls, Handle(None), GpuFacts(0), KnownLinks())
-    assert binding.asked == ["link 0", "far end", "far end", "link 1", "link 2"], "nothing about link 1's far end"
+    assert binding.asked == ["link 0", "link 1", "link 2"], "nothing about far ends"
     assert calls.gone == "GPU_IS_LOST"
