@@ -81,7 +81,7 @@ async def test_a_hint_brings_the_next_sweep_forward(tmp_path: Path) -> None:
 
 async def test_sweeps_that_find_nothing_new_do_not_wake_the_loop(tmp_path: Path) -> None:
     function(tmp_path, GPU, **WRONG)
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
     woken = Counted(asyncio.get_running_loop())
     async with sweeping(files) as (_, found):
         await eventually(lambda: len(found) >= 4)
@@ -103,7 +103,7 @@ async def test_a_sweep_that_ends_after_the_tick_wakes_the_loop(tmp_path: Path) -
             answers.wait(30)
         return read_now(path)
 
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0, read)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0), read)
     async with sweeping(files, interval=2 * AHEAD, hangs=1000.0) as (_, found):
         await eventually(lambda: len(found) >= 1)
         blocks.set()
@@ -124,7 +124,7 @@ async def test_a_hint_during_a_sweep_is_followed_by_another_one(tmp_path: Path) 
         answers.wait(30)
         return read_now(path)
 
-    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), lambda: 0.0, read)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0), read)
     async with sweeping(files, interval=1000.0, hangs=1000.0) as (sweeps, found):
         await eventually(lambda: bool(blocked))
         sweeps.hint()
