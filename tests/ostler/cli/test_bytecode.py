@@ -353,32 +353,30 @@ def test_no_file_is_written_where_python_writes_no_bytecode(tmp_path: Path) -> N
     assert not list(tmp_path.rglob("*.bytecode"))
 
 
-def test_an_installation_makes_the_file_of_everything_an_agent_loads(tmp_path: Path) -> None:
-    printed(tmp_path, "-m", "ostler.cli.bytecode")
-    assert len(list(tmp_path.rglob("*.bytecode"))) == 1
+def test_an_installation_makes_the_file_of_everything_an_agent_loads(installation: Path) -> None:
+    assert len(list(installation.rglob("*.bytecode"))) == 1
     lines = LOADED.replace("import json.scanner", "import ostler.cli.run, json.scanner").replace("settle()\n", "")
-    assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(printed(tmp_path, "-c", lines).split())
+    assert {"asyncio.events", "plugin.servicer", "ostler.agent.agent"} <= set(
+        printed(installation, "-c", lines).split()
+    )
 
 
-def test_the_first_agent_of_an_installation_has_nothing_to_write(tmp_path: Path) -> None:
-    printed(tmp_path, "-m", "ostler.cli.bytecode")
-    (file,) = tmp_path.rglob("*.bytecode")
+def test_the_first_agent_of_an_installation_has_nothing_to_write(installation: Path) -> None:
+    (file,) = installation.rglob("*.bytecode")
     first = file.stat()
     before = """
 import ostler.cli.imports, ostler.cli.main, ostler.cli.run
 from importlib.util import find_spec
 sys.modules["__main__"].__spec__ = find_spec("ostler.__main__")
 """
-    assert {"ostler.cli.imports", "ostler.cli.run"} <= loaded(tmp_path, f"{before}\nprint(*sys.modules)")
+    assert {"ostler.cli.imports", "ostler.cli.run"} <= loaded(installation, f"{before}\nprint(*sys.modules)")
     assert file.stat().st_ino == first.st_ino
 
 
-def test_an_installation_also_copies_what_an_agent_loads_for_its_second_door(tmp_path: Path) -> None:
-    printed(tmp_path, "-c", "import scheduling.api.validation.objects")  # leaves their .pyc files
-    printed(tmp_path, "-m", "ostler.cli.bytecode")
+def test_an_installation_also_copies_what_an_agent_loads_for_its_second_door(installation: Path) -> None:
     second = {"encodings.idna", "stringprep", "pyudev.monitor", "scheduling.api.validation.objects", "urllib3.response"}
     lines = LOADED.replace("import json.scanner", f"import {', '.join(sorted(second))}, json.scanner")
-    assert second <= set(printed(tmp_path, "-c", lines.replace("settle()\n", "")).split())
+    assert second <= set(printed(installation, "-c", lines.replace("settle()\n", "")).split())
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="newer Pythons keep annotations")

@@ -234,9 +234,8 @@ assert users == node.inventory.nvidia.__file__.removesuffix("__init__.py"), user
 """
 
 
-def test_an_installation_has_the_part_of_the_nvml_binding_that_is_used(tmp_path: Path) -> None:
-    environment = {"PYTHONPYCACHEPREFIX": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    subprocess.run([sys.executable, "-m", "ostler.cli.bytecode"], check=True, env=environment)
+def test_an_installation_has_the_part_of_the_nvml_binding_that_is_used(installation: Path) -> None:
+    environment = {"PYTHONPYCACHEPREFIX": str(installation), "PATH": "/usr/bin:/bin"}
     said = subprocess.run([sys.executable, "-c", BINDING], check=True, env=environment, capture_output=True, text=True)
     assert said.stdout == "True\n"
     subprocess.run([sys.executable, "-c", USERS], check=True, env=environment)
