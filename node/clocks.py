@@ -60,3 +60,20 @@ def until_tick(interval: float, now: float) -> float:
     An interval of 0 has a tick at any time.
     """
     return interval - now % interval if interval else 0.0
+
+
+AHEAD = 0.1
+"""Seconds before a tick at which threads look, so that the event loop finds their results there at the tick.
+
+What such a look finds as it was before need not wake the loop.
+"""
+
+
+def until_ahead(interval: float, now: float) -> float:
+    """Seconds until ``AHEAD`` before a tick of ``interval``; as ``until_tick``."""
+    return until_tick(interval, now + AHEAD)
+
+
+def is_ahead(interval: float, now: float) -> bool:
+    """Whether the next tick comes within ``AHEAD``."""
+    return 0 < until_tick(interval, now) <= AHEAD

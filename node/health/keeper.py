@@ -23,7 +23,7 @@ from node.health.memory import SavedHealth, to_data
 from node.health.policy import Policy
 from node.health.signal import HealthEvent, Look, Trouble
 from node.health.state import Action, HealthState
-from node.health.tracker import HealthTracker, Judgement
+from node.health.tracker import NOTHING, HealthTracker, Judgement
 from node.health.wording import LIMIT_ON, LIMIT_RELEASED, HealthChange, named, stories
 from node.health.xids import is_known
 from node.inventory.model import Device, DeviceKind, Snapshot, SnapshotJudged
@@ -191,7 +191,9 @@ class HealthKeeper:
     def looked(self, look: Look) -> None:
         """Take in a source's look at devices."""
         self.metrics.looks.add(look.source)
-        self._done(self._tracker.looked(look, self._now()))
+        outcome = self._tracker.looked(look, self._now())
+        if outcome is not NOTHING:
+            self._done(outcome)
 
     def use(self, policy: Policy) -> None:
         """Follow another policy from now on."""

@@ -75,7 +75,8 @@ class Judgement(Value):
     eviction_limits: tuple[EvictionLimit, ...] = ()
 
 
-_NOTHING: Final = Judgement()
+NOTHING: Final = Judgement()
+"""Of a look that changes nothing, not even what time will change."""
 
 
 class HealthTracker:
@@ -163,7 +164,7 @@ class HealthTracker:
     def looked(self, look: Look, now: float) -> Judgement:
         """Take in a source's look."""
         if self._is_calm and not any(look.found.values()):
-            return _NOTHING  # As nearly all looks in the life of an agent.
+            return NOTHING  # As nearly all looks in the life of an agent.
         return self._settle(self.findings.looked(look, self._devices, now) | self.advance(now), now)
 
     @property

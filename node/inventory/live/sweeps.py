@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 
-from node.clocks import SELDOM, until_tick
+from node.clocks import SELDOM, is_ahead, until_ahead, until_tick
 from node.events import EventBus
 from node.health.kernel.links import Watched, watched
 from node.health.signal import Condition
@@ -34,8 +34,6 @@ SOON = 1.0
 """Least seconds between two sweeps after a hint."""
 HANGS = 2.0
 """Seconds after which a sweep that is not done is left behind."""
-AHEAD = 0.1
-"""Seconds from the start of a regular sweep to the tick at which the loop takes what it has found."""
 _MOST_LEFT = 4
 
 
@@ -237,7 +235,7 @@ class _Sweeper:
         try:
             while not self._is_over:
                 self._sweep()
-                self._bell.acquire(timeout=until_tick(self._interval, self._loop.time() + AHEAD))
+                self._bell.acquire(timeout=until_ahead(self._interval, self._loop.time()))
         except Exception as error:  # noqa: BLE001 - raised by run, whose supervisor logs it
             self.fault = error
             self._wake_loop()
@@ -254,8 +252,7 @@ class _Sweeper:
         is_new, self._last = found != self._last, found
         # In this order: whoever asks for it after a result was missing finds that result, or is woken.
         is_asked, self._is_asked = self._is_asked, False
-        is_ahead = 0 < until_tick(self._interval, self._loop.time()) <= AHEAD
-        if is_asked or is_new or not is_ahead:
+        if is_asked or is_new or not is_ahead(self._interval, self._loop.time()):
             self._wake_loop()
 
     def _look(self, found: dict[str, tuple[Condition, ...]]) -> None:

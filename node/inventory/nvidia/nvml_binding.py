@@ -339,28 +339,34 @@ class Binding:
             bool(status.bThresholdExceeded),
         )
 
-    def event(self, call: str, event_set: Handle, timeout: int) -> NvmlEvent | None:
-        """The next event, waited for that many milliseconds; None when there was none."""
-        data = self._module.c_nvmlEventData_t()
+    def events(self, call: str, event_set: Handle) -> Callable[[int], NvmlEvent | None]:
+        """A function that waits that many milliseconds for the next event; it returns None when there was none.
 
-        def wait(handle: object) -> bool:
-            # Its own call raises if there was none, which is how nearly all waits end.
-            function = self._module._nvmlGetFunctionPointer(call)  # noqa: SLF001
-            code = function(handle, ctypes.byref(data), ctypes.c_uint(timeout))
-            if code == self._module.NVML_ERROR_TIMEOUT:
-                return False
-            self._module._nvmlCheckReturn(code)  # noqa: SLF001
-            return True
+        Only for one thread, inside ``shared``. The library is called directly: the binding's own call raises if there
+        was no event, which is how nearly all waits end.
+        """
+        function, data = getattr(self._library, call, None), self._module.c_nvmlEventData_t()
+        room, over = ctypes.byref(data), self._module.NVML_ERROR_TIMEOUT
 
-        if not self._run(call, wait, event_set):
-            return None
-        return NvmlEvent(
-            _address(data.device),
-            int(data.eventType),
-            int(data.eventData),
-            int(data.gpuInstanceId),
-            int(data.computeInstanceId),
-        )
+        def wait(timeout: int) -> NvmlEvent | None:
+            if not self.attached:
+                raise CallFailed(call, "UNINITIALIZED")
+            if function is None:
+                raise CallFailed(call, "FUNCTION_NOT_FOUND")
+            code = function(event_set.value, room, ctypes.c_uint(timeout))
+            if code == over:
+                return None
+            if code:
+                raise CallFailed(call, self.error_name(code))
+            return NvmlEvent(
+                _address(data.device),
+                int(data.eventType),
+                int(data.eventData),
+                int(data.gpuInstanceId),
+                int(data.computeInstanceId),
+            )
+
+        return wait
 
     def field_values(self, call: str, gpu: Handle, query: FieldQuery) -> Mapping[tuple[int, int], int | str]:
         """The value of each field, or the name of NVML's error for it."""

@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from node.clocks import SYSTEM, SystemClocks
+from node.clocks import AHEAD, SYSTEM, SystemClocks
 from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
 from node.inventory.live.function_files import FunctionFiles
-from node.inventory.live.sweeps import AHEAD, Sweeps, Swept
+from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from tests.making.kernel_devices import CARING, address_of, gpu, nic, snapshot
+from tests.making.wakeups import CountedWakeups
 from tests.waiting import background, eventually
 
 GPU, NIC = "gpu-0000-83-00-0", "nic-0000-84-00-0"
@@ -33,19 +33,6 @@ def function(root: Path, name: str, **attributes: str) -> Path:
     for attribute, text in attributes.items():
         (folder / attribute).write_text(f"{text}\n")
     return folder
-
-
-class Counted:
-    """Counts how often other threads wake ``loop``."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.count = 0
-        self._call: Callable[..., asyncio.Handle] = loop.call_soon_threadsafe
-        loop.call_soon_threadsafe = self  # type: ignore[method-assign, assignment]
-
-    def __call__(self, *arguments: Any, **options: Any) -> asyncio.Handle:
-        self.count += 1
-        return self._call(*arguments, **options)
 
 
 @asynccontextmanager
@@ -82,7 +69,7 @@ async def test_a_hint_brings_the_next_sweep_forward(tmp_path: Path) -> None:
 async def test_sweeps_that_find_nothing_new_do_not_wake_the_loop(tmp_path: Path) -> None:
     function(tmp_path, GPU, **WRONG)
     files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
-    woken = Counted(asyncio.get_running_loop())
+    woken = CountedWakeups(asyncio.get_running_loop())
     async with sweeping(files) as (_, found):
         await eventually(lambda: len(found) >= 4)
         assert woken.count == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS
 from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import LookMemory
 from node.inventory.nvidia.signals.vitals import Vitals
+from tests.making.wakeups import CountedWakeups
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.conftest import well
 from tests.node.nvml.listening import Listening, kinds_of
@@ -242,6 +244,18 @@ async def test_a_board_that_supports_nothing_is_well(tmp_path: Path, monkeypatch
     async with Listening(hardware, tmp_path / "proc") as listening:
         await listening.opened()
         assert listening.looks[0].found == {"gpu-0000-01-00-0": ()}
+
+
+async def test_looks_that_find_nothing_new_do_not_wake_the_loop(hardware: InjectedNvml, tmp_path: Path) -> None:
+    async with Listening(hardware, tmp_path / "proc", interval=0.02) as listening:
+        await listening.opened()
+        await eventually(lambda: len(listening.looks) > 2)
+        wakeups, seen = CountedWakeups(asyncio.get_running_loop()), len(listening.looks)
+        await eventually(lambda: len(listening.looks) > seen + 3)
+        assert wakeups.count == 0
+        hardware.throttle(2, HW_THERMAL)
+        await eventually(lambda: listening.looks[-1].found[GPU])
+        assert wakeups.count == 1
 
 
 async def test_looks_follow_each_other_at_the_interval(hardware: InjectedNvml, tmp_path: Path) -> None:

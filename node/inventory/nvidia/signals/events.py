@@ -15,10 +15,11 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from node.clocks import until_tick
-from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle
+from node.inventory.nvidia.nvml_binding import Binding, CallFailed, Handle, NvmlEvent
 from node.inventory.nvidia.nvml_calls import GPU_GONE, NEVER, SESSION_ENDED
 from node.inventory.nvidia.signals.gpus import Gpu, GpuId, SessionGpus
 from node.values import Value, value
@@ -116,6 +117,7 @@ class EventWatch:
     def _listen(self, event_set: Handle) -> float:
         self._gpus = {gpu.handle.address: gpu for gpu in self._listed.listed()}
         self._missing = dict.fromkeys(self._gpus, "")
+        wait = self._binding.events("nvmlEventSetWait_v2", event_set)
         due = 0.0
         while not self._ended:
             if self._missing and time.monotonic() >= due:
@@ -124,17 +126,17 @@ class EventWatch:
             if len(self._missing) == len(self._gpus):
                 # This set could never deliver an event.
                 return RETRY
-            event = self._next(event_set)
+            event = self._next(wait)
             if event is not None:
                 self._receiver.on_event(event)
         return 0.0
 
-    def _next(self, event_set: Handle) -> GpuEvent | None:
+    def _next(self, wait: Callable[[int], NvmlEvent | None]) -> GpuEvent | None:
         self.waiting = time.monotonic()
         # A wait that ended just before its tick would be followed by one of no length.
-        wait = 1 + math.floor(1000 * until_tick(self._wait / 1000, self.waiting))
+        longest = 1 + math.floor(1000 * until_tick(self._wait / 1000, self.waiting))
         try:
-            event = self._binding.event("nvmlEventSetWait_v2", event_set, wait)
+            event = wait(longest)
         finally:
             self.waiting = None
         if event is None:

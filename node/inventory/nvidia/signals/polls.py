@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from node.clocks import SELDOM, until_tick
+from node.clocks import SELDOM, until_ahead
 from node.health.signal import Condition
 from node.inventory.nvidia.nvml_binding import Binding, CallFailed
 from node.inventory.nvidia.signals.conditions import conditions
@@ -130,10 +130,10 @@ class NvmlPolls:
             now = time.monotonic()
             whole = GpuId() in asked or now >= due
             if whole:
-                due = now + until_tick(self._interval, now)
+                due = now + until_ahead(self._interval, now)
             wanted = asked | self._changed(now) if now >= pulse and not whole else asked
             if whole or now >= pulse:
-                pulse = now + until_tick(self._pulse, now)
+                pulse = now + until_ahead(self._pulse, now)
             if whole or wanted:
                 self._look(None if whole else wanted)
             if asked:

@@ -20,9 +20,10 @@ import asyncio
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 
-from node.clocks import SELDOM, SYSTEM, Clocks
+from node.clocks import SELDOM, SYSTEM, Clocks, is_ahead, until_tick
 from node.events import EventBus
 from node.health.signal import Condition, HealthEvent, Look, Trouble
 from node.inventory.facts import Fabric
@@ -52,6 +53,9 @@ _MOST_WAITING = 1000
 HUNG = 30.0
 """Seconds after which a call counts as one that does not return."""
 _VENDOR = "nvidia"
+
+_Look = tuple[float, Mapping[GpuId, tuple[Condition, ...]], Mapping[GpuId, Vitals], float]
+"""Unix seconds, the conditions and vitals of each GPU looked at, and how many seconds the look took."""
 
 
 class NvmlSignals:
@@ -96,6 +100,10 @@ class NvmlSignals:
         # Between the threads and the loop:
         self._lock = threading.Lock()
         self._arrived: dict[GpuEvent, float] = {}
+        self._looks: deque[_Look] = deque()
+        """Looks that the loop has not seen yet."""
+        self._found: dict[GpuId, tuple[Condition, ...]] = {}
+        """The last findings about each GPU; of the threads of the polls, of which one looks at a time."""
         self._polls: NvmlPolls | None = None
         self._watch: EventWatch | None = None
 
@@ -104,7 +112,9 @@ class NvmlSignals:
         self._loop = asyncio.get_running_loop()
         stop = self._sessions.follow(self._serve)
         try:
-            await self._loop.create_future()
+            while True:
+                await asyncio.sleep(until_tick(self._interval, self._loop.time()))
+                self._see_looks()
         finally:
             stop()
             self._ended.set()
@@ -219,8 +229,12 @@ class NvmlSignals:
     def on_look(
         self, found: Mapping[GpuId, tuple[Condition, ...]], vitals: Mapping[GpuId, Vitals], seconds: float
     ) -> None:
-        """Take in a look."""
-        self._post(self._see, self._clock(), found, vitals, seconds)
+        """Take in a look; the loop sees it at the next tick if it finds what the one before has found."""
+        is_new = any(self._found.get(gpu) != conditions for gpu, conditions in found.items())
+        self._found |= found
+        self._looks.append((self._clock(), found, vitals, seconds))
+        if is_new or not is_ahead(self._interval, time.monotonic()):
+            self._post(self._see_looks)
 
     def _post(self, call: Callable[..., object], *arguments: object) -> None:
         loop = self._loop
@@ -251,6 +265,10 @@ class NvmlSignals:
         found = _health_event(event, device, at)
         if found is not None:
             self._bus.publish(found)
+
+    def _see_looks(self) -> None:
+        while self._looks:
+            self._see(*self._looks.popleft())
 
     def _see(
         self,
