@@ -13,7 +13,7 @@ from tests.cluster.rig.node import Node, processes_of_pod
 from tests.cluster.rig.processes import FIRST_PAUSE, PATIENCE, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
-FOREVER = "trap 'exit 0' TERM; while :; do sleep 1 & wait $!; done"
+FOREVER = "trap 'exit 0' TERM; sleep 2147483647 & wait"
 """A shell command that runs until it is told to end, and then ends at once: not when its ``sleep`` does."""
 
 
