@@ -95,15 +95,15 @@ def one_by_one(
     return taken
 
 
-def at_once(stage: Stage, rounds: int, say: Callable[[str], None]) -> dict[str, list[float]]:
-    """Seconds until the last of fifty pods runs, per round, for each kind."""
+def at_once(stage: Stage, rounds: int, say: Callable[[str], None], pods: int = AT_ONCE) -> dict[str, list[float]]:
+    """Seconds until the last of so many pods runs, per round, for each kind."""
     taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with _watching(stage.cluster.api) as watch:
         for number in range(rounds):
             for kind in KINDS:
-                say(f"{AT_ONCE} pods at once: round {number + 1} of {rounds}, {kind}")
+                say(f"{pods} pods at once: round {number + 1} of {rounds}, {kind}")
                 first = 1000 * (number + 1)
-                taken[kind].append(_burst(stage, watch, kind, list(range(first, first + AT_ONCE))))
+                taken[kind].append(_burst(stage, watch, kind, list(range(first, first + pods))))
     return taken
 
 
