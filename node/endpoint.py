@@ -14,6 +14,7 @@ connections, calls on all of them, and the bytes of a whole message.
 from __future__ import annotations
 
 import asyncio
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
@@ -233,9 +234,12 @@ def _health_handlers(services: Sequence[str]) -> dict[str, Handler]:
     }
 
 
-def _reflection_handlers(services: Sequence[str]) -> dict[str, Handler]:
+def _reflection_handlers(services: Sequence[str], messages: str) -> dict[str, Handler]:
     # Reflection describes what has been loaded, and the health service has been if somebody asked for it.
     from grpc_health.v1 import health_pb2  # noqa: F401 - registers the descriptor of the health service
+
+    if messages:
+        importlib.import_module(messages)
     from grpc_reflection.v1alpha import reflection, reflection_pb2
 
     handler = grpc.stream_stream_rpc_method_handler(
@@ -250,7 +254,8 @@ class Endpoint:
     """One server on one socket; make a new one to serve again.
 
     ``register`` adds servicers to the server; ``services`` are their full names; ``limits`` bound what callers can make
-    it keep. Raises ``SocketError`` from ``start`` when the socket cannot be where it should be.
+    it keep; ``messages`` is the module that describes them, unless ``register`` has loaded it. Raises ``SocketError``
+    from ``start`` when the socket cannot be where it should be.
     """
 
     def __init__(
@@ -260,6 +265,8 @@ class Endpoint:
         services: Sequence[str],
         register: Callable[[grpc.aio.Server], None],
         limits: SocketLimits = ORDINARY,
+        *,
+        messages: str = "",
     ) -> None:
         self._socket = PlacedSocket(directory, name)
         options = (*_OPTIONS, *limits.options())
@@ -272,7 +279,7 @@ class Endpoint:
         intake.add_generic_rpc_handlers(
             (
                 _LazyService(_HEALTH, lambda: _health_handlers(served)),
-                _LazyService(_REFLECTION, lambda: _reflection_handlers((*served, _REFLECTION))),
+                _LazyService(_REFLECTION, lambda: _reflection_handlers((*served, _REFLECTION), messages)),
             )
         )
         self._server.add_generic_rpc_handlers((intake,))

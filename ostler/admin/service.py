@@ -1,4 +1,4 @@
-"""The agent's own service on its root-only Unix socket, for the command line and grpcurl.
+"""The agent's own service on its root-only Unix socket (``ostler.admin.serving``), for the command line and grpcurl.
 
 Everything that changes something is here. The service holds no state: it calls the agent through the Protocol
 ``AgentView``. Refusals have the text of the error and a gRPC status: NOT_FOUND for a device that this node does not
@@ -8,27 +8,20 @@ process does not serve the kubelet.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Awaitable
-from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import TYPE_CHECKING, NoReturn, Protocol, TypeVar, cast
 
 import grpc
 import grpc.aio
 
-from node.clocks import SELDOM, until_tick
-from node.endpoint import Endpoint
-from node.events import EventType
+from node.endpoint import Context, Handler
 from node.health.keeper import InvalidRequest, NothingToClear
 from node.inventory.model import Snapshot, UnknownDevice
 from node.ledger.offer_context import NOTHING_HELD
 from node.offer import Offer
-from node.sockets import SocketError, make_private_directory
 from ostler.admin.health import HealthView
 from ostler.admin.holds import HoldsView, NotReleasable
 from ostler.admin.messages import devices_message, topology_message
-from ostler.agent.event_log import EventLog
 from ostler.agent.quiescence import DriverNotFree, ResumeFailed
 from ostler.config.errors import ReloadFailed
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
@@ -37,13 +30,9 @@ if TYPE_CHECKING:
     # At run time only a node with a DRA door loads it.
     from ostler.admin.dra import DraView
 
-log = logging.getLogger("ostler.agent")
-
-Context = grpc.aio.ServicerContext[object, object]
 Answer = TypeVar("Answer")
 NO_DRA = "no resource is offered through DRA; give one 'door: dra' in the configuration, then 'ostler reload'"
 NOT_SERVING = "this agent does not serve the kubelet yet; 'ostler status' says what it waits for"
-SERVICE = agent_pb2.DESCRIPTOR.services_by_name["Agent"].full_name
 CODES: dict[type[Exception], grpc.StatusCode] = {
     UnknownDevice: grpc.StatusCode.NOT_FOUND,
     InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
@@ -198,39 +187,20 @@ async def _refuse(context: Context, code: grpc.StatusCode, reason: str) -> NoRet
     raise AssertionError("abort returned")  # It always raises; this is for the type checker.
 
 
-def admin_endpoint(path: Path, view: AgentView) -> Endpoint:
-    """The service at ``path``, whose folder is created; raises ``SocketError``."""
-    make_private_directory(path.parent)
-    return Endpoint(
-        path.parent,
-        path.name,
-        [SERVICE],
-        lambda server: agent_pb2_grpc.add_AgentServicer_to_server(AgentServicer(view), server),
-    )
+def handlers(view: AgentView) -> Mapping[str, Handler]:
+    """What answers each method for ``view``."""
+    found = _Handlers()
+    # Generated code adds a service to whatever has a server's methods for that.
+    agent_pb2_grpc.add_AgentServicer_to_server(AgentServicer(view), cast("grpc.aio.Server", found))
+    return found.by_method
 
 
-async def serve_admin(path: Path, view: AgentView, events: EventLog) -> None:
-    """Keep the agent's own socket served at ``path`` until cancelled; a failure is an event."""
-    endpoint: Endpoint | None = None
-    try:
-        while True:
-            if endpoint is None or not endpoint.intact:
-                endpoint = await _replaced(endpoint, path, view, events)
-            await asyncio.sleep(until_tick(SELDOM, asyncio.get_running_loop().time()))
-    finally:
-        if endpoint is not None:
-            await endpoint.stop()
+class _Handlers:
+    def __init__(self) -> None:
+        self.by_method: Mapping[str, Handler] = {}
 
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Nothing: the next call has the same ones by name."""
 
-async def _replaced(old: Endpoint | None, path: Path, view: AgentView, events: EventLog) -> Endpoint | None:
-    """A new socket for the service; None after a failure, which becomes an event."""
-    if old is not None:
-        log.warning("the agent's socket is gone or replaced; serving a new one", extra={"path": str(old.path)})
-        await old.stop()
-    try:
-        endpoint = admin_endpoint(path, view)
-        await endpoint.start()
-    except SocketError as error:
-        events.emit_once(EventType.WARNING, "SocketFailed", f"the agent's own socket: {error}")
-        return None
-    return endpoint
+    def add_registered_method_handlers(self, service_name: str, method_handlers: Mapping[str, Handler]) -> None:
+        self.by_method = method_handlers

@@ -352,8 +352,8 @@ class Agent:
 
     async def _serve_admin(self) -> None:
         await self._first.turn()
-        await load("ostler.admin.service")
-        from ostler.admin.service import serve_admin
+        await load("ostler.admin.serving")
+        from ostler.admin.serving import serve_admin
 
         await serve_admin(self._settings.socket, self, self._events)
 

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from driver.devices.partitions import partitioned, without_partitions
 from driver.devices.view import DoorView, door_offer, evicting, view_of
@@ -34,11 +35,12 @@ from node.offer import Cause, Offer
 from node.partitions import whole_of_partition
 from node.rules import Doors, Rule
 from node.values import Value, replace, value
-from ostler.admin.dra import claims_message, door_message, interfaces_message, slices_message
 from ostler.agent.dra_parts import DraParts
 from ostler.agent.loading import KubeletFirst
 from ostler.metrics.dra import DraFigures
-from protos.agent.v1alpha1 import agent_pb2
+
+if TYPE_CHECKING:
+    from protos.agent.v1alpha1 import agent_pb2
 
 log = logging.getLogger("ostler.dra")
 
@@ -210,11 +212,16 @@ class DraService:
 
     def summary(self) -> agent_pb2.DraStatus:
         """The door's status in one line."""
+        # Here and below: until somebody asks, an agent needs no messages.
+        from ostler.admin.dra import door_message
+
         nri = self._parts.interfaces.status()
         return door_message(self._parts.door.status(), self.slices(), self.claims(), nri)
 
     def interfaces(self) -> Mapping[str, agent_pb2.PodInterface]:
         """The places of claims' interfaces that are not on the node, by device."""
+        from ostler.admin.dra import interfaces_message
+
         return interfaces_message(self._parts.interfaces.claims.places())
 
     def unpublished(self) -> str:
@@ -227,12 +234,16 @@ class DraService:
 
     def slices(self) -> agent_pb2.ListSlicesResponse:
         """The published devices, beside the wanted ones."""
+        from ostler.admin.dra import slices_message
+
         reasons = {offered.device.name: offered.reason for offered in self._view.devices if offered.reason}
         withheld = [each for each in self.offer.withheld if each.cause not in _NOT_ITS_OWN]
         return slices_message(self._driver_name, self._parts.slices.publication(), reasons, withheld)
 
     def claims(self) -> agent_pb2.ListClaimsResponse:
         """Every claim that holds devices or was refused lately."""
+        from ostler.admin.dra import claims_message
+
         return claims_message(self._parts.claims.statuses())
 
     def figures(self) -> DraFigures:

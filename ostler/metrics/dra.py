@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from driver.claims.contracts import ClaimObserver
 from driver.claims.model import ClaimState
@@ -13,8 +14,9 @@ from node.clocks import SYSTEM, Clocks
 from node.ledger.events import HoldsObserver
 from node.metrics import Counter, Gauge, Histogram, Metric, metrics_of, single
 from node.rules import Door
-from ostler.admin.dra import PoolDeviceState, devices_in
-from protos.agent.v1alpha1 import agent_pb2
+
+if TYPE_CHECKING:
+    from protos.agent.v1alpha1 import agent_pb2
 
 PREPARATIONS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 45.0)
 """Upper bounds in seconds: from three writes to the disk to the deadline that the kubelet sets."""
@@ -285,6 +287,8 @@ class DraFigures:
 
 
 def _published(view: agent_pb2.ListSlicesResponse) -> Iterator[Metric]:
+    from ostler.admin.dra import PoolDeviceState, devices_in  # Loaded by whoever made the view.
+
     yield Gauge(
         "ostler_dra_devices",
         "Devices of the DRA door, by their state at the API server compared with the wanted one.",

@@ -12,7 +12,7 @@ from node.offer import Offer
 from ostler.admin.dra import DraView
 from ostler.admin.health import HealthView
 from ostler.admin.holds import HoldsView
-from ostler.admin.service import admin_endpoint
+from ostler.admin.serving import admin_endpoint
 from protos.agent.v1alpha1 import agent_pb2
 from protos.agent.v1alpha1.agent_pb2 import ListClaimsResponse, ListSlicesResponse
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ostler.admin.service import admin_endpoint
+from ostler.admin.serving import admin_endpoint
 from ostler.agent.quiescence import DriverNotFree
 from ostler.cli.main import main
 from tests.ostler.cli.dra_door import View
