@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
+import shlex
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
 from ostler.checkpoint.state_file import StateKind, recognised
+from ostler.cli.main import main
 from ostler.config.load import load_bytes
 from ostler.config.topology import parse_overrides
 from ostler.extender import api
@@ -114,6 +120,8 @@ def typed(line: str, work: Path) -> str:
     """Everything that a line prints."""
     path = f"{work.parent / 'bin'}:{os.environ['PATH']}"
     environment = {"PATH": path, "PYTHONPATH": str(ROOT), "HOME": str(work), "OSTLER_SOCKET": str(work / "none.sock")}
+    if _PLAIN.fullmatch(line):
+        return _called(shlex.split(line)[1:], work, environment)
     run = subprocess.run(
         ["bash", "-c", line],
         cwd=work,
@@ -125,6 +133,22 @@ def typed(line: str, work: Path) -> str:
         check=False,
     )
     return run.stdout
+
+
+_PLAIN = re.compile(r"ostler (?!kubelet )[\w ./:=,-]+")
+"""A line that needs no shell, and no interpreter of its own, which costs a third of a second."""
+
+
+def _called(words: Sequence[str], work: Path, environment: Mapping[str, str]) -> str:
+    with (
+        patch.dict(os.environ, environment, clear=True),
+        contextlib.chdir(work),
+        contextlib.redirect_stdout(io.StringIO()) as printed,
+        contextlib.redirect_stderr(printed),
+        contextlib.suppress(SystemExit),
+    ):
+        main(words)
+    return printed.getvalue()
 
 
 def sessions(text: str) -> list[tuple[str, list[str]]]:
