@@ -7,8 +7,6 @@ to a standby the bound is that of the hand-over. A second signal ends it at once
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
 import faulthandler
 import logging
 import os
@@ -19,12 +17,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-import grpc
-
 from node.inventory.source import Source
 from node.lock import LockError
 from node.rules import Door
 from ostler.agent.agent import Agent
+from ostler.agent.grpc_threads import GrpcThreads
 from ostler.agent.handover import LINGER, KubeletTaken
 from ostler.cli.exits import CommandFailed, Exit
 from ostler.cli.options import add_settings, read_settings
@@ -56,30 +53,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings(parser)
 
 
-TIMER_SLACK = 9.5
-"""Seconds by which the waits of gRPC's timer thread may end late."""
-_SET_TIMER_SLACK = 29
-"""PR_SET_TIMERSLACK of prctl(2): nanoseconds; 0 stands for what the calling thread was started with."""
-
-
-def start_grpc() -> object:
-    """Start gRPC, which then has one thread, its timer; it goes on as long as the result is referred to.
-
-    This thread wakes every second, for timers that gRPC has moved to its event engine. The kernel may end a thread's
-    waits late by its timer slack, and a thread has the slack of the one that starts it: so the timer gets a long one.
-    No other thread may have it, because a wait for a lock that is taken would end late as well.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        set_slack = ctypes.CDLL(None).prctl
-        set_slack(_SET_TIMER_SLACK, ctypes.c_ulong(round(TIMER_SLACK * 1e9)), 0, 0, 0)
-        try:
-            return grpc.local_server_credentials()
-        finally:
-            set_slack(_SET_TIMER_SLACK, ctypes.c_ulong(0), 0, 0, 0)
-    # Another C library: the timer wakes every second.
-    return grpc.local_server_credentials()
-
-
 def run(arguments: argparse.Namespace) -> int:
     """Run until a signal; raises ``CommandFailed`` when a part of the agent failed."""
     # Sockets and state are root's alone; what others must read is given its mode explicitly.
@@ -97,8 +70,6 @@ def run(arguments: argparse.Namespace) -> int:
     sources = sources_of(loaded.settings)
     # Otherwise asyncio takes the signal first, and Python describes its handler when ours follows: that takes 4 ms.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    # Referred to until the end: without it gRPC would start its timer anew with the first server.
-    kept = start_grpc()
     try:
         asyncio.run(_run(arguments, loaded, sources))
     except* (LockError, KubeletTaken) as refused:
@@ -107,7 +78,6 @@ def run(arguments: argparse.Namespace) -> int:
     except* Exception as faults:
         log.critical("the agent failed", exc_info=faults)
         _leave(Exit.FAILED, faults)
-    del kept
     _leave(Exit.OK)
     return Exit.OK
 
@@ -129,6 +99,7 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
         agent.noted(_by_kind(loaded.notes))
         return loaded.settings
 
+    threads = GrpcThreads()
     agent = Agent(first.settings, sources, load_again)
     agent.noted(_by_kind(first.notes))
     running = asyncio.create_task(agent.run(), name="agent")
@@ -147,6 +118,8 @@ async def _run(arguments: argparse.Namespace, first: Loaded, sources: tuple[Sour
         await running
     except asyncio.CancelledError:
         log.info("ended")
+    finally:
+        threads.release()
 
 
 def _missing(settings: Settings, node_name: str) -> str:
