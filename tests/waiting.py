@@ -68,3 +68,16 @@ async def background(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
+
+
+class CountedWakeups:
+    """Counts calls of ``call_soon_threadsafe`` of ``loop`` from now on."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.count = 0
+        self._call: Callable[..., asyncio.Handle] = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = self  # type: ignore[method-assign, assignment]
+
+    def __call__(self, *arguments: Any, **options: Any) -> asyncio.Handle:
+        self.count += 1
+        return self._call(*arguments, **options)

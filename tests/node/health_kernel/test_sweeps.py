@@ -20,8 +20,7 @@ from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.sysfs.files import read_now
 from node.rules import Rule
 from tests.making.kernel_devices import CARING, address_of, gpu, nic, snapshot
-from tests.making.wakeups import CountedWakeups
-from tests.waiting import background, eventually
+from tests.waiting import CountedWakeups, background, eventually
 
 GPU, NIC = "gpu-0000-83-00-0", "nic-0000-84-00-0"
 WRONG = {"current_link_width": "8", "max_link_width": "16"}

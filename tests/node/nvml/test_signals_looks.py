@@ -16,12 +16,11 @@ from node.inventory.nvidia.signals.conditions import LINK_DOWN, LINK_ERRORS
 from node.inventory.nvidia.signals.gpus import GpuId
 from node.inventory.nvidia.signals.polls import LookMemory
 from node.inventory.nvidia.signals.vitals import Vitals
-from tests.making.wakeups import CountedWakeups
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.conftest import well
 from tests.node.nvml.listening import Listening, kinds_of
 from tests.node.nvml.stub.injected import HW_POWER_BRAKE, HW_THERMAL, RECOVERY_FIELD, InjectedNvml
-from tests.waiting import eventually
+from tests.waiting import CountedWakeups, eventually
 
 pytestmark = stub.needs_gcc
 
