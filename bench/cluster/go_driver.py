@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.cluster.components.build import build_module
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import Inside
 from tests.making.cache import cached, digest
 
@@ -29,7 +29,7 @@ def go_driver() -> Path:
     return cached(f"components/go-driver-{digest(*files.values())}", make) / "bin" / "go-driver"
 
 
-def start_go_driver(node: Node, devices: int, paths: Sequence[str]) -> Inside:
+def start_go_driver(node: RigNode, devices: int, paths: Sequence[str]) -> Inside:
     """Start it on the node with so many devices, of which each gives a container these device files."""
     return node.spawn(
         "go-driver", go_driver(),

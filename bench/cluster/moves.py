@@ -18,9 +18,9 @@ from tests.cluster.__main__ import FAULTS
 from tests.cluster.dra.claims import CLAIMS, CLASSES, DRIVER, NIC_CLASS, Claims, devices, request, template, user
 from tests.cluster.interfaces.stand_ins import MOVING, StandIns, stand_ins
 from tests.cluster.rig.agent import NodeAgent, configuration
-from tests.cluster.rig.cluster import Cluster, down, up
+from tests.cluster.rig.cluster import RigCluster, down, up
 from tests.cluster.rig.place import name_of_run
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 
 MOVED, KEPT = "moved", "kept"
@@ -52,7 +52,7 @@ def main() -> int:
     return 0
 
 
-def _measure(cluster: Cluster, made: StandIns, count: int) -> dict[str, list[float]]:
+def _measure(cluster: RigCluster, made: StandIns, count: int) -> dict[str, list[float]]:
     """Seconds from the creation until the pod is seen running, by kind."""
     node = cluster.nodes[0]
     let_nodes_read_claims(cluster.api)
@@ -73,7 +73,7 @@ def _measure(cluster: Cluster, made: StandIns, count: int) -> dict[str, list[flo
     ]
     kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}
     agent = NodeAgent(node, configuration(made.recorded, *resources, kubernetes=kubernetes)).start()
-    claims, pods = Claims(cluster.api), Pods(cluster.api)
+    claims, pods = Claims(cluster.api), RigPods(cluster.api)
     claims.wait_slices(2)
     for kind, interface in names.items():
         cel = f"device.attributes['{DRIVER}'].ifName == '{interface}'"

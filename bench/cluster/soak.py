@@ -20,13 +20,13 @@ from pathlib import Path
 
 import grpc
 
-from bench.cluster.stage import DEVICES, OURS, Stage, stage
+from bench.cluster.stage import DEVICES, OURS, BenchStage, stage
 from bench.results import say
 from tests.cluster.__main__ import FAULTS
 from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.api import Object
 from tests.cluster.rig.podresources import allocatable_ids, listed
-from tests.cluster.rig.pods import PODS, Pods, phase, simple
+from tests.cluster.rig.pods import PODS, RigPods, phase, simple
 from tests.cluster.rig.processes import PATIENCE, wait_until
 
 PODS_IN_ALL = 1000
@@ -56,9 +56,9 @@ ADMISSION = "UnexpectedAdmissionError"
 class Soak:
     """One run on a stage; ``faults`` is what went wrong."""
 
-    def __init__(self, made: Stage, chance: random.Random) -> None:
+    def __init__(self, made: BenchStage, chance: random.Random) -> None:
         self._stage = made
-        self._pods = Pods(made.cluster.api)
+        self._pods = RigPods(made.cluster.api)
         self._chance = chance
         self.ends: Counter[str] = Counter()
         self.blows: Counter[str] = Counter()

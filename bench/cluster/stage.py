@@ -33,9 +33,9 @@ from tests.cluster.dra.claims import (
     user,
 )
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster, down, up
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster, down, up
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.place import name_of_run
 from tests.cluster.rig.pods import simple
 from tests.cluster.rig.processes import Inside
@@ -50,17 +50,17 @@ READERS = "nodes-read-claims"
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class BenchStage:
     """What is measured on."""
 
-    cluster: Cluster
-    node: Node
+    cluster: RigCluster
+    node: RigNode
     agent: NodeAgent
     floor: Inside
 
 
 @contextlib.contextmanager
-def stage(version: str = "", *, traced: bool = False, peer: bool = True) -> Iterator[Stage]:
+def stage(version: str = "", *, traced: bool = False, peer: bool = True) -> Iterator[BenchStage]:
     """A new cluster, both plugins and the Go driver registered; it is gone afterwards.
 
     ``traced``: see ``up``; ``peer``: with the Go driver, and templates of claims for both drivers.
@@ -82,12 +82,12 @@ def stage(version: str = "", *, traced: bool = False, peer: bool = True) -> Iter
             wait_allocatable(cluster.api, node, resource, DEVICES)
         if peer:
             _offer_claims(cluster.api, start_go_driver(node, DEVICES, offered[0]))
-        yield Stage(cluster, node, agent, floor)
+        yield BenchStage(cluster, node, agent, floor)
     finally:
         down(name)
 
 
-def _offer_claims(api: Api, peer: Inside) -> None:
+def _offer_claims(api: RigApi, peer: Inside) -> None:
     """A class and a template for each driver; ``peer``: the Go driver."""
     for (driver, class_), template_name in zip(CLASS_OF.items(), TEMPLATES.values(), strict=True):
         api.create(CLASSES, _class(class_, driver))
@@ -95,7 +95,7 @@ def _offer_claims(api: Api, peer: Inside) -> None:
         _wait_devices(api, driver, peer)
 
 
-def _document(node: Node, *, traced: bool) -> Object:
+def _document(node: RigNode, *, traced: bool) -> Object:
     """A rule for each door; the first one names its GPUs, so that none can ever be at both."""
     return {
         **configuration("", kubernetes={"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}),
@@ -117,7 +117,7 @@ def _class(name: str, driver: str) -> Object:
     }
 
 
-def _wait_devices(api: Api, driver: str, peer: Inside) -> None:
+def _wait_devices(api: RigApi, driver: str, peer: Inside) -> None:
     """Return when the driver's devices are published."""
 
     def are_published(found: Object) -> bool:
@@ -126,7 +126,7 @@ def _wait_devices(api: Api, driver: str, peer: Inside) -> None:
     api.wait(f"{SLICES}?fieldSelector=spec.driver={driver}", "has all devices", are_published, hopeless=peer.died)
 
 
-def let_nodes_read_claims(api: Api) -> None:
+def let_nodes_read_claims(api: RigApi) -> None:
     """For benchmarks only, see above."""
     group = "rbac.authorization.k8s.io"
     rights = [{"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims"], "verbs": ["get", "list", "watch"]}]

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from bench.cluster.figures import KINDS
-from bench.cluster.stage import Stage, manifest
+from bench.cluster.stage import BenchStage, manifest
 from tests.cluster.dra.claims import CLAIMS
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.pods import PODS, Pods, phase
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.pods import PODS, RigPods, phase
 from tests.cluster.rig.processes import wait_until
 
 AT_ONCE = 50
@@ -34,7 +34,7 @@ class PodFailed(Exception):
 class RunningWatch:
     """When each pod was first seen running, on the monotonic clock; a thread reads the watch."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: RigApi) -> None:
         self._api = api
         self._seen: dict[str, float] = {}
         self._failed: list[str] = []
@@ -72,7 +72,7 @@ class RunningWatch:
 
 
 @contextlib.contextmanager
-def _watching(api: Api) -> Iterator[RunningWatch]:
+def _watching(api: RigApi) -> Iterator[RunningWatch]:
     watch = RunningWatch(api)
     try:
         yield watch
@@ -81,7 +81,7 @@ def _watching(api: Api) -> Iterator[RunningWatch]:
 
 
 def one_by_one(
-    stage: Stage, count: int, say: Callable[[str], None], kinds: Sequence[str] = KINDS
+    stage: BenchStage, count: int, say: Callable[[str], None], kinds: Sequence[str] = KINDS
 ) -> dict[str, list[float]]:
     """Seconds of ``count`` pods of each kind, each alone on the node; one more before them warms up."""
     taken: dict[str, list[float]] = {kind: [] for kind in kinds}
@@ -95,7 +95,7 @@ def one_by_one(
     return taken
 
 
-def at_once(stage: Stage, rounds: int, say: Callable[[str], None], pods: int = AT_ONCE) -> dict[str, list[float]]:
+def at_once(stage: BenchStage, rounds: int, say: Callable[[str], None], pods: int = AT_ONCE) -> dict[str, list[float]]:
     """Seconds until the last of so many pods runs, per round, for each kind."""
     taken: dict[str, list[float]] = {kind: [] for kind in KINDS}
     with _watching(stage.cluster.api) as watch:
@@ -107,9 +107,9 @@ def at_once(stage: Stage, rounds: int, say: Callable[[str], None], pods: int = A
     return taken
 
 
-def _burst(stage: Stage, watch: RunningWatch, kind: str, numbers: list[int]) -> float:
+def _burst(stage: BenchStage, watch: RunningWatch, kind: str, numbers: list[int]) -> float:
     """Seconds from the first creation until the last pod runs; none of them is left."""
-    pods = Pods(stage.cluster.api)
+    pods = RigPods(stage.cluster.api)
     manifests = [manifest(kind, number) for number in numbers]
     names = [str(one["metadata"]["name"]) for one in manifests]
     with ThreadPoolExecutor(min(CLIENTS, len(names))) as clients:

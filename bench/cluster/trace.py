@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.cluster.figures import CLAIM, FLOOR, PEER_CLAIM
 from bench.cluster.moments import Moment, moments
-from bench.cluster.stage import Stage, stage
+from bench.cluster.stage import BenchStage, stage
 from bench.cluster.starts import PodFailed, one_by_one
 from bench.figures import median
 from bench.results import say
@@ -49,7 +49,7 @@ def main() -> int:
     return 0
 
 
-def _read(made: Stage) -> Traces:
+def _read(made: BenchStage) -> Traces:
     root, node = made.cluster.place.root, made.node.name
     logs = (AUDIT, f"{node}-kubelet", f"{node}-containerd", f"{node}-ostler")
     return moments(*(log_of(root, name).read_text(errors="replace") for name in logs))

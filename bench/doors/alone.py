@@ -19,7 +19,7 @@ KUBELET = Path("/var/lib/kubelet")
 REGISTRY, DEVICE_PLUGINS = "plugins_registry", "device-plugins"
 
 
-class Nothing(api_pb2_grpc.PodResourcesListerServicer):
+class _Nothing(api_pb2_grpc.PodResourcesListerServicer):
     """Nothing is allocated, and nothing can be."""
 
     def List(  # noqa: N802  # named by the protocol
@@ -42,7 +42,7 @@ def serve(folder: Path) -> None:
         made.mkdir(parents=True)
     (folder / REGISTRY).symlink_to(KUBELET / REGISTRY)
     server = grpc.server(ThreadPoolExecutor(1))
-    api_pb2_grpc.add_PodResourcesListerServicer_to_server(Nothing(), server)
+    api_pb2_grpc.add_PodResourcesListerServicer_to_server(_Nothing(), server)
     server.add_insecure_port(f"unix:{pod_resources / 'kubelet.sock'}")
     server.start()
     server.wait_for_termination()

@@ -20,7 +20,7 @@ from tests.cluster.ledger.looking import untainted
 from tests.cluster.ledger.storm import GPU
 from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.api import Object
-from tests.cluster.rig.pods import PODS, Pods, phase, simple
+from tests.cluster.rig.pods import PODS, RigPods, phase, simple
 from tests.cluster.rig.processes import wait_until
 
 REPLICA_SETS = "/apis/apps/v1/namespaces/default/replicasets"
@@ -40,7 +40,7 @@ class Conflicts:
         self._period = period
         self._api = made.cluster.api
         self._chance = chance
-        self._pods = Pods(self._api)
+        self._pods = RigPods(self._api)
         self._claims = Claims(self._api)
         self._hand = ByHand(self._api, made.node, self._pods)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from bench.figures import Figure, median
 
 if TYPE_CHECKING:
-    from tests.cluster.ledger.storm import Outcome
+    from tests.cluster.ledger.storm import StormOutcome
 
 PREFIX = "doors_"
 """How the names of all of these figures begin."""
@@ -60,7 +60,7 @@ STORM_FIGURES: Mapping[str, tuple[Figure, ...]] = {
 DOORS_FIGURES = (*(figure for kind in STORMS for figure in STORM_FIGURES[kind]), *COST_FIGURES)
 
 
-def storm_figures(kind: str, jobs: int, outcome: Outcome) -> dict[str, float]:
+def storm_figures(kind: str, jobs: int, outcome: StormOutcome) -> dict[str, float]:
     """What became of a storm of so many Jobs."""
     start = f"{PREFIX}{kind}"
     alone: dict[str, float] = {f"{start}_jobs": jobs, f"{start}_doubles": len(outcome.doubles)}

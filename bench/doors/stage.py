@@ -22,8 +22,8 @@ from tests.cluster.ledger.conftest import BOTH
 from tests.cluster.ledger.storm import GPU
 from tests.cluster.rig.agent import OSTLER, NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import Object
-from tests.cluster.rig.cluster import Cluster, down, up
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.cluster import RigCluster, down, up
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.place import name_of_run
 from tests.cluster.rig.processes import Inside, wait_until
 
@@ -37,12 +37,12 @@ STATUS_PERIOD = "nodeStatusUpdateFrequency"
 class DoorsStage:
     """What is measured on; ``agent`` serves the plugin door, and the other one too unless the two are ``alone``."""
 
-    cluster: Cluster
+    cluster: RigCluster
     agent: NodeAgent
     others: list[Inside] = field(default_factory=list)
 
     @property
-    def node(self) -> Node:
+    def node(self) -> RigNode:
         """The one node."""
         return self.cluster.nodes[0]
 
@@ -94,7 +94,7 @@ def use_default_period(made: DoorsStage) -> None:
     made.node.wait_ready(made.cluster.api)
 
 
-def _document(node: Node, recorded: str, rule: Object, patch: bool = False, **sections: object) -> Object:
+def _document(node: RigNode, recorded: str, rule: Object, patch: bool = False, **sections: object) -> Object:
     kubernetes = {
         "kubeconfig": str(node.folder / "kubelet.kubeconfig"),
         "events": "off",

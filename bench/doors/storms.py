@@ -10,7 +10,7 @@ from random import Random
 from bench.doors.figures import ALONE, CHAOS, NAME, STORM
 from bench.doors.stage import GPUS, stage
 from tests.cluster.dra.claims import TEMPLATES
-from tests.cluster.ledger.storm import CLAIM, PLUGIN, Outcome, Storm
+from tests.cluster.ledger.storm import CLAIM, PLUGIN, Storm, StormOutcome
 from tests.cluster.ledger.storm import NAME as BY_NAME
 from tests.cluster.rig.victims import kill
 
@@ -32,7 +32,7 @@ EACH = 3.0
 class StormRun:
     """What was seen of a storm; ``counted``: what the agent counted, ``blows``: who was killed how often."""
 
-    outcome: Outcome
+    outcome: StormOutcome
     counted: dict[str, float]
     blows: dict[str, int]
     logs: str

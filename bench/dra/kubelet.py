@@ -26,7 +26,7 @@ from protos.dra.v1 import api_pb2 as dra
 from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
 from tests.cluster.dra.claims import CLAIMS, DRIVER, claim
-from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.api import Object, RigApi
 
 REGISTERS = "v1.DRAPlugin"
 CLIENTS = 8
@@ -139,7 +139,7 @@ class AllocatedClaim:
 class AllocatedClaims:
     """Makes claims, none of them twice."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: RigApi) -> None:
         self._api = api
         self._numbers = itertools.count()
 
@@ -154,7 +154,7 @@ class AllocatedClaims:
             kept.close()
 
 
-def _made(api: Api, name: str, device: str) -> AllocatedClaim:
+def _made(api: RigApi, name: str, device: str) -> AllocatedClaim:
     made = api.create(CLAIMS, claim(name))
     api.request("PUT", f"{CLAIMS}/{name}/status", {**made, "status": status(name, device)})
     return AllocatedClaim("default", name, made["metadata"]["uid"])

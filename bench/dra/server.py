@@ -16,11 +16,11 @@ from pathlib import Path
 from bench.kubelet import WITHIN, NothingCame
 from tests.cluster.components.build import kubernetes
 from tests.cluster.dra.claims import SLICES
-from tests.cluster.rig.api import Api, Credentials, Object
+from tests.cluster.rig.api import Object, RigApi, RigCredentials
 from tests.cluster.rig.cluster import down, new_place
 from tests.cluster.rig.control_plane import ControlPlane
-from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place, name_of_run
+from tests.cluster.rig.pki import RigAuthority
+from tests.cluster.rig.place import RigPlace, name_of_run
 from tests.cluster.rig.prerequisites import check
 
 NODE = "node-1"
@@ -30,18 +30,18 @@ NODE = "node-1"
 class Server:
     """``api`` asks as the administrator, and so does who has ``kubeconfig``."""
 
-    api: Api
+    api: RigApi
     kubeconfig: Path
 
 
 @contextlib.contextmanager
-def server_place() -> Iterator[tuple[Place, Authority]]:
+def server_place() -> Iterator[tuple[RigPlace, RigAuthority]]:
     """A place for an API server, with the administrator's certificate; whatever ran there is gone afterwards."""
     check()
     name = name_of_run()
     try:
         place = new_place(name)
-        authority = Authority(place)
+        authority = RigAuthority(place)
         authority.create()
         authority.kubeconfig("admin", "/O=system:masters/CN=admin", place.kubeconfig)
         yield place, authority
@@ -54,10 +54,10 @@ def api_server(version: str = "") -> Iterator[Server]:
     """A new API server with a namespace and one Node that nobody runs; it is gone afterwards."""
     with server_place() as (place, authority):
         ControlPlane(place, authority, kubernetes(version)).start_api()
-        api = Api(
+        api = RigApi(
             place.api,
             authority.certificate,
-            Credentials(authority.folder / "admin.crt", authority.folder / "admin.key"),
+            RigCredentials(authority.folder / "admin.crt", authority.folder / "admin.key"),
         )
         api.wait("/api/v1/namespaces/default", "exists", lambda _: True)
         api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
@@ -104,7 +104,7 @@ class WatchedSlices:
 class SliceWatch:
     """Follows the slices of one driver from now on."""
 
-    def __init__(self, api: Api, driver: str) -> None:
+    def __init__(self, api: RigApi, driver: str) -> None:
         self._api = api
         self._driver = driver
         self._slices = WatchedSlices()
@@ -154,7 +154,7 @@ class SliceWatch:
 
 
 @contextlib.contextmanager
-def watching(api: Api, driver: str) -> Iterator[SliceWatch]:
+def watching(api: RigApi, driver: str) -> Iterator[SliceWatch]:
     """Such a watch, ended afterwards."""
     watch = SliceWatch(api, driver)
     try:
@@ -163,6 +163,6 @@ def watching(api: Api, driver: str) -> Iterator[SliceWatch]:
         watch.close()
 
 
-def delete_slices(api: Api, driver: str, node: str) -> None:
+def delete_slices(api: RigApi, driver: str, node: str) -> None:
     """Delete a driver's slices of a node as its kubelet does: the collection, chosen by fields."""
     api.request("DELETE", f"{SLICES}?fieldSelector=spec.driver%3D{driver}%2Cspec.nodeName%3D{node}")

@@ -18,7 +18,7 @@ from bench.scale.measures import ScaleEffort, ScaleReport, ScaleRun
 from bench.scale.pools import pools_of
 from bench.scale.server import scale_server
 from tests.cluster.__main__ import FAULTS
-from tests.cluster.rig.api import Refused
+from tests.cluster.rig.api import ApiRefused
 
 FULL, QUICK = 200, 20
 ASKED = Path(__file__).parents[2] / "build" / "scale-requests.json"
@@ -53,7 +53,7 @@ def main() -> int:
                 _write(made.report)
         return made.report.figures
 
-    faults = (NothingCame, ProcessFailed, DriverCallFailed, Refused, ValueError, grpc.aio.AioRpcError, *FAULTS)
+    faults = (NothingCame, ProcessFailed, DriverCallFailed, ApiRefused, ValueError, grpc.aio.AioRpcError, *FAULTS)
     return run(Benchmark.SCALE, arguments, measure, faults, SCALE_FIGURES)
 
 

@@ -15,7 +15,7 @@ from bench.figures import FLOOR
 from bench.scale.audit import WATCH, AuditedRequest, busiest_second, kinds, of_user, renewed_each_minute, spread
 from bench.scale.crowd import REPORTS, AgentCrowd, crowd
 from bench.scale.figures import PREFIX
-from bench.scale.peers import Pair
+from bench.scale.peers import PeerPair
 from bench.scale.pod_claims import BoundClaim, make_claims
 from bench.scale.pools import PoolWatch, WatchedPool
 from bench.scale.server import CLIENTS, Account, ScaleServer
@@ -75,7 +75,7 @@ class ScaleRun:
     async def measure(self) -> None:
         """Everything, into ``report``."""
         self._server.allow("ostler", "one", "helper")
-        pair = Pair(self._server, self._pools, (self._agent_account, self._helper_account), self._root / "pair")
+        pair = PeerPair(self._server, self._pools, (self._agent_account, self._helper_account), self._root / "pair")
         async with pair.running(self._say):
             for change, by_driver in pair.counts.items():
                 for prefix, name in (("", "ostler"), (FLOOR, "helper")):

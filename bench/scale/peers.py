@@ -74,7 +74,7 @@ class HelperDriver(DriverProcess):
         os.write(self._words, f"{word}\n".encode())
 
 
-class Pair:
+class PeerPair:
     """Runs both through the changes; ``counts`` has the requests of each, by change and kind of request."""
 
     def __init__(self, server: ScaleServer, pools: PoolWatch, accounts: tuple[Account, Account], root: Path) -> None:

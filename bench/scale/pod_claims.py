@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bench.dra.kubelet import AllocatedClaim
 from bench.scale.server import CLIENTS, ScaleServer
 from tests.cluster.dra.claims import CLAIMS, claim, user
-from tests.cluster.rig.api import Api
+from tests.cluster.rig.api import RigApi
 
 PODS = "/api/v1/namespaces/default/pods"
 
@@ -34,7 +34,7 @@ def make_claims(server: ScaleServer, wanted: Sequence[BoundClaim]) -> list[Alloc
         kept.close()
 
 
-def _made(api: Api, wanted: BoundClaim) -> AllocatedClaim:
+def _made(api: RigApi, wanted: BoundClaim) -> AllocatedClaim:
     made = api.create(CLAIMS, claim(wanted.name))
     pod = api.create(PODS, user(wanted.name, of=wanted.name))
     result = {"request": "gpu", "driver": wanted.driver, "pool": wanted.node, "device": wanted.device}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bench.kubelet import NothingCame
 from tests.cluster.dra.claims import SLICES
-from tests.cluster.rig.api import Api, Object, Refused
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
 
 AGAIN = 0.1
 """Seconds between attempts to reach the server."""
@@ -29,7 +29,7 @@ class WatchedPool:
 class PoolWatch:
     """The pool of each driver and node, whose slices are one each."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: RigApi) -> None:
         self._api = api
         self._pools: dict[tuple[str, str], WatchedPool] = {}
         self._names: dict[str, tuple[str, str]] = {}
@@ -58,7 +58,7 @@ class PoolWatch:
 
     def _read(self) -> None:
         while not self._ended:
-            with contextlib.suppress(OSError, http.client.HTTPException, Refused, ValueError):
+            with contextlib.suppress(OSError, http.client.HTTPException, ApiRefused, ValueError):
                 listed = self._api.get(SLICES)
                 with self._changed:
                     self._pools.clear()
@@ -88,7 +88,7 @@ class PoolWatch:
 
 
 @contextlib.contextmanager
-def pools_of(api: Api) -> Iterator[PoolWatch]:
+def pools_of(api: RigApi) -> Iterator[PoolWatch]:
     """Such a watch, ended afterwards."""
     watch = PoolWatch(api)
     try:

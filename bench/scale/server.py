@@ -21,10 +21,10 @@ from bench.dra.server import server_place
 from bench.scale.audit import POLICY, AuditLog
 from deploy.generate import MANIFESTS
 from tests.cluster.components.build import kubernetes
-from tests.cluster.rig.api import Api, Credentials, Object
+from tests.cluster.rig.api import Object, RigApi, RigCredentials
 from tests.cluster.rig.control_plane import ControlPlane
-from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place
+from tests.cluster.rig.pki import RigAuthority
+from tests.cluster.rig.place import RigPlace
 
 CLIENTS = 8
 """Threads that make objects."""
@@ -52,15 +52,15 @@ class Traffic:
 class ScaleServer:
     """``api`` asks as the administrator, who is in no log."""
 
-    def __init__(self, place: Place, authority: Authority, plane: ControlPlane, audit: Path) -> None:
+    def __init__(self, place: RigPlace, authority: RigAuthority, plane: ControlPlane, audit: Path) -> None:
         self._place = place
         self._authority = authority
         self._plane = plane
         self.audit = AuditLog(audit)
-        self.api = Api(
+        self.api = RigApi(
             place.api,
             authority.certificate,
-            Credentials(authority.folder / "admin.crt", authority.folder / "admin.key"),
+            RigCredentials(authority.folder / "admin.crt", authority.folder / "admin.key"),
         )
 
     def account(self, name: str) -> Account:

@@ -36,7 +36,7 @@ KIND = f"{DRIVER}/claim"
 log = logging.getLogger("led-board")
 
 
-class Board:
+class _Board:
     """The LEDs by name: colour, and whether they shine."""
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +64,7 @@ def _device(name: str, colour: str, shines: bool) -> JsonObject:
 class LedClaims:
     """Prepares and releases claims: a CDI file each, written before the kubelet is answered."""
 
-    def __init__(self, board: Board, api: AsyncResourceApi, cdi: Path) -> None:
+    def __init__(self, board: _Board, api: AsyncResourceApi, cdi: Path) -> None:
         self._board = board
         self._api = api
         self._cdi = cdi
@@ -100,7 +100,7 @@ class LoggedEvents:
         log.log(logging.WARNING if kind is EventType.WARNING else logging.INFO, "%s: %s", reason, message)
 
 
-async def publish(board: Board, controller: Controller, node: str) -> None:
+async def publish(board: _Board, controller: Controller, node: str) -> None:
     """Look at the board twice a second; the controller writes what changed, and only that."""
     await asyncio.to_thread(controller.wait_synced, 3600.0)
     while True:
@@ -114,7 +114,7 @@ async def main(arguments: argparse.Namespace) -> None:
     """Serve until the process is ended; the slices stay, and go with the Node."""
     client = Client(from_kubeconfig(arguments.kubeconfig), random=random.random, user_agent=DRIVER)
     api = ResourceApi(client)
-    board = Board(arguments.board)
+    board = _Board(arguments.board)
     owner = node_owner(arguments.node)
     controller = Controller(Options(api, DRIVER, owner, wait_for_update=True)).start()
     options = DoorOptions(DRIVER, arguments.node, arguments.plugins, arguments.registry, health=False)

@@ -30,7 +30,7 @@ def of(benchmark: Benchmark, value: float = 2.0) -> dict[str, float]:
     return {figure.name: value for figure in PROMISED[benchmark]}
 
 
-class Place:
+class _Place:
     """Where the figures are in a test."""
 
     def __init__(self, folder: Path) -> None:
@@ -54,8 +54,8 @@ class Place:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
-    return Place(tmp_path)
+def place(tmp_path: Path) -> _Place:
+    return _Place(tmp_path)
 
 
 def test_what_is_measured_is_where_git_does_not_see_it() -> None:
@@ -86,7 +86,7 @@ def test_every_benchmark_is_run_by_a_target_of_that_name(benchmark: Benchmark) -
     assert f"\n{target}: " in (ROOT / "Makefile").read_text()
 
 
-def test_measuring_writes_the_figures_by_their_names_and_changes_nothing_that_is_committed(place: Place) -> None:
+def test_measuring_writes_the_figures_by_their_names_and_changes_nothing_that_is_committed(place: _Place) -> None:
     assert place.measure() == 0
     assert read(place.measured) == of(Benchmark.AGENT)
     assert short_figures(place.measured) == set()
@@ -94,7 +94,7 @@ def test_measuring_writes_the_figures_by_their_names_and_changes_nothing_that_is
 
 
 def test_figures_of_a_full_run_become_the_committed_ones_with_their_table(
-    place: Place, capsys: pytest.CaptureFixture[str]
+    place: _Place, capsys: pytest.CaptureFixture[str]
 ) -> None:
     place.measure()
     assert place.adopt() == 0
@@ -104,7 +104,7 @@ def test_figures_of_a_full_run_become_the_committed_ones_with_their_table(
     assert "| takeover_s | 2000.0 ms |  |  | <= 1000.0 ms | no |" in place.document.read_text()
 
 
-def test_figures_of_a_short_run_are_refused(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_figures_of_a_short_run_are_refused(place: _Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.measure("--quick")
     assert place.adopt() == 1
     assert capsys.readouterr().err == (
@@ -114,27 +114,27 @@ def test_figures_of_a_short_run_are_refused(place: Place, capsys: pytest.Capture
     assert place.is_unchanged()
 
 
-def test_a_full_run_after_a_short_one_is_taken(place: Place) -> None:
+def test_a_full_run_after_a_short_one_is_taken(place: _Place) -> None:
     place.measure("--quick")
     place.measure()
     assert place.adopt() == 0
     assert not place.is_unchanged()
 
 
-def test_a_short_run_of_one_benchmark_keeps_the_full_run_of_another_from_being_taken_by_mistake(place: Place) -> None:
+def test_a_short_run_of_one_benchmark_keeps_the_full_run_of_another_from_being_taken_by_mistake(place: _Place) -> None:
     place.measure()
     write(place.measured, of(Benchmark.HEALTH), Benchmark.HEALTH, quick=True)
     assert place.adopt() == 1
     assert place.is_unchanged()
 
 
-def test_nothing_measured_is_nothing_to_commit_to(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_measured_is_nothing_to_commit_to(place: _Place, capsys: pytest.CaptureFixture[str]) -> None:
     assert place.adopt() == 1
     assert "is not taken: there are no measured figures: run 'make bench' first" in capsys.readouterr().err
     assert place.is_unchanged()
 
 
-def test_a_file_that_is_damaged_is_named(place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_damaged_is_named(place: _Place, capsys: pytest.CaptureFixture[str]) -> None:
     place.measured.parent.mkdir()
     place.measured.write_text("{")
     assert place.adopt() == 1

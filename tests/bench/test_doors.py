@@ -23,10 +23,10 @@ from bench.doors.figures import (
 )
 from bench.results import HEADINGS, Benchmark, rows
 from tests.cluster.ledger.idleness import Idleness
-from tests.cluster.ledger.storm import Outcome, why
+from tests.cluster.ledger.storm import StormOutcome, why
 from tests.cluster.rig.api import Object
 
-OUTCOME = Outcome(
+OUTCOME = StormOutcome(
     ran=24,
     doubles=["nvidia3 b"],
     failed=Counter({"its device is held": 2, "exit": 1}),
@@ -46,7 +46,7 @@ def test_every_storm_has_the_figures_that_it_promises(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [STORM, CHAOS, NAME])
 def test_a_device_that_is_given_twice_misses_the_target_and_stands_beside_two_that_know_nothing(kind: str) -> None:
-    figures = storm_figures(kind, 24, OUTCOME) | storm_figures(ALONE, 24, Outcome(doubles=["a", "b", "c"]))
+    figures = storm_figures(kind, 24, OUTCOME) | storm_figures(ALONE, 24, StormOutcome(doubles=["a", "b", "c"]))
     shown = {line[0]: dict(zip(HEADINGS, line, strict=True)) for line in rows(figures, STORM_FIGURES[kind])}
     doubles, idle = shown[f"doors_{kind}_doubles"], shown[f"doors_{kind}_idle_worst_s"]
     assert (doubles["ostler"], doubles["floor"], doubles["reached"]) == ("1", "3", "no")

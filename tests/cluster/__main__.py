@@ -9,12 +9,12 @@ import time
 from tests.cluster.components.toolchain import ToolchainMissing
 from tests.cluster.components.versions import CLUSTERS, UnknownVersion, newest
 from tests.cluster.rig.api import NotAsExpected
-from tests.cluster.rig.cluster import Cluster, down, up
+from tests.cluster.rig.cluster import RigCluster, down, up
 from tests.cluster.rig.place import NoPlace, places
 from tests.cluster.rig.prerequisites import Missing
-from tests.cluster.rig.processes import NotReady, belonging
+from tests.cluster.rig.processes import ProcessNotReady, belonging
 
-FAULTS = (Missing, NoPlace, NotReady, NotAsExpected, ToolchainMissing, UnknownVersion, OSError)
+FAULTS = (Missing, NoPlace, ProcessNotReady, NotAsExpected, ToolchainMissing, UnknownVersion, OSError)
 
 
 def main(arguments: list[str]) -> int:
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _usage(cluster: Cluster, seconds: float) -> str:
+def _usage(cluster: RigCluster, seconds: float) -> str:
     nodes = ", ".join(node.name for node in cluster.nodes)
     first = cluster.nodes[0]
     return f"""Kubernetes {cluster.version} with {nodes} is up after {seconds:.1f} s.

@@ -10,11 +10,11 @@ from typing import Protocol
 import pytest
 
 from tests.cluster.rig.agent import OSTLER, NodeAgent, forget
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster, down, up
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster, down, up
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.place import name_of_run
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 
 
@@ -53,7 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[RigCluster]:
     """A cluster of one node."""
     name = name_of_run()
     try:
@@ -63,22 +63,22 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def api(cluster: Cluster) -> Api:
+def api(cluster: RigCluster) -> RigApi:
     """The API server, asked as its administrator."""
     return cluster.api
 
 
 @pytest.fixture
-def pods(api: Api, node: Node) -> Iterator[Pods]:
+def pods(api: RigApi, node: RigNode) -> Iterator[RigPods]:
     """The default namespace's pods; none is left after the test, on the node neither."""
-    made = Pods(api)
+    made = RigPods(api)
     yield made
     made.delete_all()
     wait_until("the kubelet has cleaned up", lambda: not made.on_disk(node))
 
 
 @pytest.fixture
-def node(cluster: Cluster) -> Iterator[Node]:
+def node(cluster: RigCluster) -> Iterator[RigNode]:
     """The node; containerd and kubelet run again after the test."""
     found = cluster.nodes[0]
     yield found
@@ -90,7 +90,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 
 
 @pytest.fixture
-def run_agent(node: Node) -> Iterator[RunAgent]:
+def run_agent(node: RigNode) -> Iterator[RunAgent]:
     """Starts agents on the node; they are ended after the test, and their state is gone."""
     made: list[NodeAgent] = []
 
@@ -119,6 +119,6 @@ def pytest_runtest_makereport(
     """Keep every component's log when a test fails."""
     report = yield
     cluster = getattr(item, "funcargs", {}).get("cluster")
-    if report.failed and isinstance(cluster, Cluster) and cluster.place.log_folder.exists():
+    if report.failed and isinstance(cluster, RigCluster) and cluster.place.log_folder.exists():
         report.sections.append(("logs of the cluster", str(cluster.keep_logs(item.name))))
     return report

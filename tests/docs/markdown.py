@@ -29,7 +29,7 @@ _HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class CodeBlock:
     """A fenced block: ``words`` stand behind its fence (``yaml file=values.yaml``), the first is its language."""
 
     document: str
@@ -54,10 +54,10 @@ def text_of(document: str) -> str:
     return (ROOT / document).read_text()
 
 
-def blocks(document: str) -> list[Block]:
+def blocks(document: str) -> list[CodeBlock]:
     text = text_of(document)
     return [
-        Block(
+        CodeBlock(
             document, text.count("\n", 0, found.start()) + 1, tuple(found[2].split()), _unindented(found[3], found[1])
         )
         for found in _FENCE.finditer(text)

@@ -18,7 +18,7 @@ _ENDS = ("|", "||", "&&", ";", "&", "(", ")", "|&")
 
 
 @dataclass(frozen=True, slots=True)
-class Command:
+class ShellCommand:
     """One command: its words, with the variables given in front of it."""
 
     words: tuple[str, ...]
@@ -28,7 +28,7 @@ class Command:
         return shlex.join((*self.variables, *self.words))
 
 
-def commands(text: str) -> Iterator[Command]:
+def commands(text: str) -> Iterator[ShellCommand]:
     """The commands of a block; raises ``ValueError`` for text that no shell reads."""
     for line in lines(text):
         yield from _split(line)
@@ -50,7 +50,7 @@ def lines(text: str) -> Iterator[str]:
             yield _HERE.sub("", line)
 
 
-def _split(line: str) -> Iterator[Command]:
+def _split(line: str) -> Iterator[ShellCommand]:
     lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;()<>")
     lexer.whitespace_split = True
     lexer.commenters = ""
@@ -79,6 +79,6 @@ def _uncommented(lexer: shlex.shlex) -> Iterator[str]:
         yield word
 
 
-def _command(words: list[str]) -> Command:
+def _command(words: list[str]) -> ShellCommand:
     count = next((number for number, word in enumerate(words) if not _ASSIGNMENT.fullmatch(word)), len(words))
-    return Command(tuple(words[count:]), tuple(words[:count]))
+    return ShellCommand(tuple(words[count:]), tuple(words[:count]))

@@ -6,15 +6,15 @@ import re
 
 import pytest
 
-from tests.docs.markdown import PAGES, Block, blocks, spans
-from tests.docs.shell import Command, commands
+from tests.docs.markdown import PAGES, CodeBlock, blocks, spans
+from tests.docs.shell import ShellCommand, commands
 from tests.docs.tools import fault
 
 SHELLS = ("", "sh", "bash", "shell", "console")
 OTHERS = ("yaml", "json", "text", "ini", "toml", "python", "promql", "xml", "dockerfile", "diff")
 
 
-def shell_blocks(document: str) -> list[Block]:
+def shell_blocks(document: str) -> list[CodeBlock]:
     return [block for block in blocks(document) if block.language in SHELLS]
 
 
@@ -98,8 +98,8 @@ def test_a_command_that_can_run_passes(text: str) -> None:
 def test_words_are_those_of_the_shell() -> None:
     text = "A=1 B='2 3' one \"two three\" | four > file 2>&1; five # six\nseven#eight\n"
     assert list(commands(text)) == [
-        Command(("one", "two three"), ("A=1", "B=2 3")),
-        Command(("four",)),
-        Command(("five",)),
-        Command(("seven#eight",)),
+        ShellCommand(("one", "two three"), ("A=1", "B=2 3")),
+        ShellCommand(("four",)),
+        ShellCommand(("five",)),
+        ShellCommand(("seven#eight",)),
     ]

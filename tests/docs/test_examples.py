@@ -26,13 +26,13 @@ from ostler.extender.workloads import CONTROLLER
 from scheduling.cells.configuration import read_configuration
 from scheduling.cells.pod import RESOURCE_ENABLE, read_pod_spec
 from tests.docs.chart import values_fault
-from tests.docs.markdown import PAGES, ROOT, Block, blocks
+from tests.docs.markdown import PAGES, ROOT, CodeBlock, blocks
 from tests.docs.workplace import put_files, workplace
 
 DATA = ("yaml", "json")
 
 
-def data_blocks(document: str) -> list[Block]:
+def data_blocks(document: str) -> list[CodeBlock]:
     return [block for block in blocks(document) if block.language in DATA]
 
 
@@ -44,7 +44,7 @@ def test_every_file_shown_is_usable(document: str) -> None:
             judge(block, part)
 
 
-def judge(block: Block, part: dict[str, Any]) -> None:
+def judge(block: CodeBlock, part: dict[str, Any]) -> None:
     """Hold a file against whatever reads it: told apart by its keys, as the agent and Kubernetes do."""
     version = str(part.get("apiVersion", ""))
     if part.get("kind") == "Topology":
@@ -77,7 +77,7 @@ def judge(block: Block, part: dict[str, Any]) -> None:
         assert values_fault(part) == "", str(block)
 
 
-def judge_scheduler(block: Block, part: dict[str, Any]) -> None:
+def judge_scheduler(block: CodeBlock, part: dict[str, Any]) -> None:
     """kube-scheduler's configuration asks paths that the extender answers, for the resource that pods opt in by."""
     assert part["apiVersion"] == "kubescheduler.config.k8s.io/v1", str(block)
     (found,) = part["extenders"]
@@ -98,7 +98,7 @@ def judge_scheduler(block: Block, part: dict[str, Any]) -> None:
     ],
 )
 def test_a_file_that_is_not_usable_is_seen(text: str, said: str) -> None:
-    block = Block("page.md", 1, ("yaml",), text)
+    block = CodeBlock("page.md", 1, ("yaml",), text)
     with pytest.raises(Exception, match=re.escape(said)):
         judge(block, yaml.safe_load(text))
 

@@ -10,7 +10,7 @@ import pytest
 from deploy.generate import KUBERNETES
 from tests.deploy.chart.rendering import helm
 from tests.docs.markdown import PAGES, blocks
-from tests.docs.shell import Command, commands
+from tests.docs.shell import ShellCommand, commands
 from tests.docs.test_commands import SHELLS
 from tests.docs.vocabulary import HELM_VALUES
 from tests.docs.workplace import put_files, workplace
@@ -19,7 +19,7 @@ RENDERED = HELM_VALUES - {"--timeout", "--history-max", "-o", "--output"}
 """Options of an installation that mean the same to 'helm template'."""
 
 
-def installations() -> list[tuple[str, Command]]:
+def installations() -> list[tuple[str, ShellCommand]]:
     return [
         (document, command)
         for document in PAGES
@@ -40,7 +40,7 @@ def options(words: tuple[str, ...]) -> list[str]:
 
 
 @pytest.mark.parametrize(("document", "command"), installations(), ids=str)
-def test_an_installation_renders(document: str, command: Command, tmp_path: Path) -> None:
+def test_an_installation_renders(document: str, command: ShellCommand, tmp_path: Path) -> None:
     work = workplace(tmp_path)
     put_files(document, work)
     call = [str(helm()), "template", "ostler", "deploy/helm/ostler", "--kube-version", KUBERNETES]

@@ -15,7 +15,7 @@ from sandbox.kubelet.generations import GENERATIONS, KubeletBehaviour, behaviour
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.stubs.manager import ManagerStub
 from sandbox.kubelet.stubs.plugin import PluginStub
-from tests.docs.markdown import ROOT, Block, blocks, text_of
+from tests.docs.markdown import ROOT, CodeBlock, blocks, text_of
 
 PAGE = "docs/kubelet-library.md"
 _MANAGER = ("Start", "Allocate", "Stop", "GetDeviceRunContainerOptions", "GetCapacity", "GetWatcherHandler")
@@ -95,7 +95,7 @@ def test_the_table_of_generations_is_what_the_kubelet_does() -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in blocks(PAGE) if block.language == "python"], ids=str)
-def test_every_program_of_the_page_runs(block: Block) -> None:
+def test_every_program_of_the_page_runs(block: CodeBlock) -> None:
     command = [sys.executable, "-W", "error", "-c", block.text]
     done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from tests.docs.chart import CHART, set_values, values_fault
 from tests.docs.markdown import ROOT
-from tests.docs.shell import Command
+from tests.docs.shell import ShellCommand
 from tests.docs.vocabulary import (
     FOREIGN_UNITS,
     HELM_SWITCHES,
@@ -39,7 +39,7 @@ from tests.docs.vocabulary import (
 _PATHS = ("/livez", "/readyz", "/healthz", "/metrics")
 
 
-def fault(command: Command) -> str:
+def fault(command: ShellCommand) -> str:
     """Why a command cannot run, empty where nothing speaks against it."""
     if not command.words:
         return ""
@@ -118,7 +118,7 @@ def kubectl(words: tuple[str, ...]) -> str:
     if plain[0] in ("cordon", "uncordon", "drain", "logs", "exec", "taint") and len(plain) < 2 and "-l" not in words:
         return f"kubectl {plain[0]}: the following arguments are required: NAME"
     inner = words[words.index("--") + 1 :] if plain[0] in ("exec", "debug", "run") and "--" in words else ()
-    return _missing_files(words, ("-f", "--filename")) or fault(Command(inner))
+    return _missing_files(words, ("-f", "--filename")) or fault(ShellCommand(inner))
 
 
 def _missing_files(words: tuple[str, ...], options: tuple[str, ...]) -> str:

@@ -63,7 +63,7 @@ def view(example: str, node: str) -> DoorView:
     return door_view(snapshot(node), rules)
 
 
-class Scheduler:
+class ExampleScheduler:
     """Gives devices of one node to claims, as the stock scheduler does."""
 
     def __init__(self, example: str, offered: DoorView) -> None:

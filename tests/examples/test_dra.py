@@ -17,7 +17,7 @@ from tests.examples.claims import (
     FOLDER,
     ROOT,
     UID,
-    Scheduler,
+    ExampleScheduler,
     chart,
     claim_of,
     container_edits,
@@ -82,7 +82,7 @@ def test_pod_template_and_class_go_together_and_the_api_server_takes_them(exampl
 @pytest.mark.parametrize(("example", "node"), CASES)
 def test_a_claim_is_allocated_and_prepared(example: str, node: str) -> None:
     offered = view(example, node)
-    claim = Scheduler(example, offered).allocate(claim_of(only(documents(example), "ResourceClaimTemplate")))
+    claim = ExampleScheduler(example, offered).allocate(claim_of(only(documents(example), "ResourceClaimTemplate")))
     assert claim is not None
     if example in COUNTS:
         assert len(devices_of(claim)) == COUNTS[example]
@@ -91,10 +91,10 @@ def test_a_claim_is_allocated_and_prepared(example: str, node: str) -> None:
     assert len(spec["devices"]) == len(devices_of(claim))
 
 
-def allocated(example: str, node: str, scheduler: Scheduler | None = None) -> list[dict[str, Any]]:
+def allocated(example: str, node: str, scheduler: ExampleScheduler | None = None) -> list[dict[str, Any]]:
     """What the allocated devices are, as published."""
     offered = view(example, node)
-    scheduler = scheduler or Scheduler(example, offered)
+    scheduler = scheduler or ExampleScheduler(example, offered)
     claim = scheduler.allocate(claim_of(only(documents(example), "ResourceClaimTemplate")))
     assert claim is not None
     found = []
@@ -111,7 +111,7 @@ def fact(device: dict[str, Any], name: str) -> Any:
 
 
 def test_four_gpus_are_an_island_and_a_second_claim_gets_the_other_one() -> None:
-    scheduler = Scheduler("four-aligned-gpus", view("four-aligned-gpus", "h100-sxm-8"))
+    scheduler = ExampleScheduler("four-aligned-gpus", view("four-aligned-gpus", "h100-sxm-8"))
     cells = [{fact(each, "cell4") for each in allocated("four-aligned-gpus", "h100-sxm-8", scheduler)} for _ in "12"]
     assert all(len(cell) == 1 for cell in cells)
     assert not cells[0] & cells[1]
@@ -122,7 +122,7 @@ def test_the_nic_is_below_the_gpus_switch_and_has_its_rdma_files() -> None:
     assert fact(gpu, "switch") == fact(nic, "switch")
     assert fact(nic, "rdma") is True
     offered = view("gpu-with-nic", "h100-sxm-8")
-    claim = Scheduler("gpu-with-nic", offered).allocate(
+    claim = ExampleScheduler("gpu-with-nic", offered).allocate(
         claim_of(only(documents("gpu-with-nic"), "ResourceClaimTemplate"))
     )
     assert claim is not None
@@ -132,7 +132,9 @@ def test_the_nic_is_below_the_gpus_switch_and_has_its_rdma_files() -> None:
 
 def test_a_moved_nic_waits_for_its_interface() -> None:
     offered = view("moved-nic", "l4-2")
-    claim = Scheduler("moved-nic", offered).allocate(claim_of(only(documents("moved-nic"), "ResourceClaimTemplate")))
+    claim = ExampleScheduler("moved-nic", offered).allocate(
+        claim_of(only(documents("moved-nic"), "ResourceClaimTemplate"))
+    )
     assert claim is not None
     (nic,) = allocated("moved-nic", "l4-2")
     assert fact(nic, "movesInterface") is True
@@ -147,7 +149,7 @@ def test_a_moved_nic_waits_for_its_interface() -> None:
 def test_the_first_alternative_that_a_node_can_serve_is_taken(node: str, alternative: str, count: int) -> None:
     offered = view("first-available", node)
     template = only(documents("first-available"), "ResourceClaimTemplate")
-    claim = Scheduler("first-available", offered).allocate(claim_of(template))
+    claim = ExampleScheduler("first-available", offered).allocate(claim_of(template))
     assert claim is not None
     results = claim["status"]["allocation"]["devices"]["results"]
     assert [result["request"] for result in results] == [f"gpus/{alternative}"] * count
@@ -160,7 +162,7 @@ def test_a_mig_device_has_one_slice() -> None:
 
 def test_the_smallest_partition_with_the_memory_is_made_and_whole_gpus_stay_for_others() -> None:
     offered = view("mig-on-demand", "h100-sxm-8")
-    scheduler = Scheduler("mig-on-demand", offered)
+    scheduler = ExampleScheduler("mig-on-demand", offered)
     parts = [allocated("mig-on-demand", "h100-sxm-8", scheduler)[0] for _ in "1234"]
     assert {fact(part, "profile") for part in parts} == {"1g.20gb"}
     assert len({fact(part, "parentUUID") for part in parts}) == 1, "one GPU is filled before the next one is begun"
@@ -168,7 +170,7 @@ def test_the_smallest_partition_with_the_memory_is_made_and_whole_gpus_stay_for_
 
 
 def test_two_claims_have_shares_of_one_gpu_and_what_is_left_decides() -> None:
-    scheduler = Scheduler("gpu-share", view("gpu-share", "l4-2"))
+    scheduler = ExampleScheduler("gpu-share", view("gpu-share", "l4-2"))
     shares = [allocated("gpu-share", "l4-2", scheduler)[0] for _ in "1234"]
     assert sorted(Counter(fact(share, "uuid") for share in shares).values()) == [2, 2], "an L4 has 23 GiB"
     template = only(documents("gpu-share"), "ResourceClaimTemplate")
@@ -177,7 +179,7 @@ def test_two_claims_have_shares_of_one_gpu_and_what_is_left_decides() -> None:
 
 def test_the_containers_of_a_gpu_by_mps_find_the_claims_own_daemon() -> None:
     offered = view("mps", "l4-2")
-    claim = Scheduler("mps", offered).allocate(claim_of(only(documents("mps"), "ResourceClaimTemplate")))
+    claim = ExampleScheduler("mps", offered).allocate(claim_of(only(documents("mps"), "ResourceClaimTemplate")))
     assert claim is not None
     (device,) = container_edits(claim, offered)["devices"]
     assert f"CUDA_MPS_PIPE_DIRECTORY=/mps/claim-{UID}/pipe" in device["containerEdits"]["env"]
@@ -188,7 +190,7 @@ def test_the_containers_of_a_gpu_by_mps_find_the_claims_own_daemon() -> None:
 
 def test_the_admin_sees_every_gpu_and_takes_none() -> None:
     offered = view("admin-access", "l4-2")
-    scheduler = Scheduler("admin-access", offered)
+    scheduler = ExampleScheduler("admin-access", offered)
     assert len(allocated("one-gpu", "l4-2", scheduler)) == 1
     assert len(allocated("admin-access", "l4-2", scheduler)) == 2
     assert len(allocated("one-gpu", "l4-2", scheduler)) == 1
@@ -203,6 +205,6 @@ def test_the_extended_resource_has_a_class_with_its_devices() -> None:
     # As the scheduler writes it.
     request = {"name": "container-0-request-0", "exactly": {"deviceClassName": found["metadata"]["name"], "count": 1}}
     template = {"metadata": {"name": "made"}, "spec": {"spec": {"devices": {"requests": [request]}}}}
-    claim = Scheduler("extended-resource", view("extended-resource", "l4-2")).allocate(claim_of(template))
+    claim = ExampleScheduler("extended-resource", view("extended-resource", "l4-2")).allocate(claim_of(template))
     assert claim is not None
     assert devices_of(claim)[0].startswith("gpu-")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     certificate: Path
     key: Path
 
@@ -24,14 +24,14 @@ class Authority:
             "-addext", "basicConstraints=critical,CA:TRUE", "-addext", "keyUsage=critical,keyCertSign",
         )  # fmt: skip
 
-    def server(self, name: str = "server", hosts: str = "IP:127.0.0.1,DNS:localhost") -> Pair:
+    def server(self, name: str = "server", hosts: str = "IP:127.0.0.1,DNS:localhost") -> KeyPair:
         return self._issued(name, f"subjectAltName={hosts}", "serverAuth")
 
-    def client(self, name: str) -> Pair:
+    def client(self, name: str) -> KeyPair:
         return self._issued(name, f"subjectAltName=DNS:{name}", "clientAuth")
 
-    def _issued(self, name: str, names: str, use: str) -> Pair:
-        pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
+    def _issued(self, name: str, names: str, use: str) -> KeyPair:
+        pair = KeyPair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
         _openssl(
             "req", "-x509", *_NEW, "-keyout", pair.key, "-out", pair.certificate, "-subj", f"/CN={name}", "-days", "2",
             "-CA", self.certificate, "-CAkey", self._key, "-addext", names, "-addext", f"extendedKeyUsage={use}",

@@ -9,9 +9,9 @@ import pytest
 
 from kube.access import Access, Credential, FixedCredentials
 from kube.client import Client, RequestLimits
-from tests.kube.authority import Authority, Pair
-from tests.kube.server import AT_ONCE, ApiServer
-from tests.making.event_posters import Recorder
+from tests.kube.authority import Authority, KeyPair
+from tests.kube.server import AT_ONCE, StubApiServer
+from tests.making.event_posters import RecordingClient
 from tests.making.ports import held_port
 
 
@@ -21,19 +21,19 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="session")
-def pair(authority: Authority) -> Pair:
+def pair(authority: Authority) -> KeyPair:
     return authority.server()
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as made:
+def server() -> Iterator[StubApiServer]:
+    with StubApiServer() as made:
         yield made
 
 
 @pytest.fixture
-def secure(authority: Authority, pair: Pair) -> Iterator[ApiServer]:
-    with ApiServer(pair, clients=authority.certificate) as made:
+def secure(authority: Authority, pair: KeyPair) -> Iterator[StubApiServer]:
+    with StubApiServer(pair, clients=authority.certificate) as made:
         yield made
 
 
@@ -47,7 +47,7 @@ def account(tmp_path: Path, authority: Authority) -> Path:
     return folder
 
 
-def client_of(server: ApiServer, limits: RequestLimits | None = None) -> Client:
+def client_of(server: StubApiServer, limits: RequestLimits | None = None) -> Client:
     access = Access(server.url, "a test", FixedCredentials("the test's token", Credential("Bearer word")))
     return client(access, limits)
 
@@ -65,7 +65,7 @@ def free_port() -> Iterator[int]:
 
 
 @pytest.fixture
-def recorder() -> Iterator[Recorder]:
-    made = Recorder()
+def recorder() -> Iterator[RecordingClient]:
+    made = RecordingClient()
     yield made
     assert made.faults == [], "every fault was met"

@@ -14,7 +14,7 @@ from types import TracebackType
 
 from kube.backoff import BackoffPolicy
 from kube.bodies import JsonObject
-from tests.kube.authority import Pair
+from tests.kube.authority import KeyPair
 
 AT_ONCE = BackoffPolicy(first=0.001, most=0.002, longest=0.01)
 """Tries again without a wait worth the name."""
@@ -32,7 +32,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CannedAnswer:
     status: int = 200
     body: bytes = b"{}"
     headers: dict[str, str] = field(default_factory=dict)
@@ -46,25 +46,25 @@ class Answer:
     """Called with what sends a chunk of the body, which has no length then; false: break off without its end."""
 
     @classmethod
-    def of(cls, body: object, status: int = 200, **headers: str) -> Answer:
+    def of(cls, body: object, status: int = 200, **headers: str) -> CannedAnswer:
         return cls(status, json.dumps(body).encode(), {name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def refused(status: int, reason: str, message: str, **headers: str) -> Answer:
+def refused(status: int, reason: str, message: str, **headers: str) -> CannedAnswer:
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": message}
-    return Answer.of({**body, "code": status}, status, **headers)
+    return CannedAnswer.of({**body, "code": status}, status, **headers)
 
 
-Responder = Callable[[Asked], Answer]
+Responder = Callable[[Asked], CannedAnswer]
 
 
-class ApiServer:
+class StubApiServer:
     """Answers from ``answers`` one by one, then by ``respond``. Use it with ``with``."""
 
-    def __init__(self, pair: Pair | None = None, clients: Path | None = None, port: int = 0) -> None:
+    def __init__(self, pair: KeyPair | None = None, clients: Path | None = None, port: int = 0) -> None:
         self.asked: list[Asked] = []
-        self.answers: deque[Answer] = deque()
-        self.respond: Responder = lambda _: Answer()
+        self.answers: deque[CannedAnswer] = deque()
+        self.respond: Responder = lambda _: CannedAnswer()
         self.closing = threading.Event()
         server = self
 
@@ -102,7 +102,7 @@ class ApiServer:
         self.url = f"http{'' if pair is None else 's'}://127.0.0.1:{self.port}"
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
-    def __enter__(self) -> ApiServer:
+    def __enter__(self) -> StubApiServer:
         self._thread.start()
         return self
 
@@ -182,7 +182,7 @@ class _Quiet(ThreadingHTTPServer):
         pass
 
 
-def _context(pair: Pair, clients: Path | None) -> ssl.SSLContext:
+def _context(pair: KeyPair, clients: Path | None) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     if clients is not None:

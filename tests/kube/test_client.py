@@ -27,19 +27,19 @@ from kube.errors import (
     Unreachable,
     WriteConflict,
 )
-from tests.kube.authority import Authority, Pair
+from tests.kube.authority import Authority, KeyPair
 from tests.kube.conftest import client, client_of
-from tests.kube.server import AT_ONCE, Answer, ApiServer, refused
+from tests.kube.server import AT_ONCE, CannedAnswer, StubApiServer, refused
 
 NODES = "/api/v1/nodes"
 
 
-def environment(server: ApiServer) -> dict[str, str]:
+def environment(server: StubApiServer) -> dict[str, str]:
     return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(server.port)}
 
 
-def test_an_object_is_read(server: ApiServer) -> None:
-    server.answers.append(Answer.of({"kind": "Node", "metadata": {"name": "a"}}))
+def test_an_object_is_read(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer.of({"kind": "Node", "metadata": {"name": "a"}}))
     assert client_of(server).get(f"{NODES}/a") == {"kind": "Node", "metadata": {"name": "a"}}
     (asked,) = server.asked
     assert (asked.method, asked.path) == ("GET", "/api/v1/nodes/a")
@@ -48,7 +48,7 @@ def test_an_object_is_read(server: ApiServer) -> None:
     assert asked.headers["User-Agent"] == "ostler"
 
 
-def test_a_query_is_escaped(server: ApiServer) -> None:
+def test_a_query_is_escaped(server: StubApiServer) -> None:
     client_of(server).get(NODES, {"fieldSelector": "spec.nodeName=a&b"})
     assert server.asked[0].path == "/api/v1/nodes?fieldSelector=spec.nodeName%3Da%26b"
 
@@ -57,7 +57,7 @@ def test_path_parts_are_escaped() -> None:
     assert path_of("api", "v1", "nodes", "a/../b?c") == "/api/v1/nodes/a%2F..%2Fb%3Fc"
 
 
-def test_bodies_travel_as_json_with_their_content_type(server: ApiServer) -> None:
+def test_bodies_travel_as_json_with_their_content_type(server: StubApiServer) -> None:
     asks = client_of(server)
     asks.create("/api/v1/namespaces/default/events", {"kind": "Event", "message": "ä"})
     asks.patch("/x", {"count": 2})
@@ -69,12 +69,12 @@ def test_bodies_travel_as_json_with_their_content_type(server: ApiServer) -> Non
     assert patched.headers["Content-Type"] == "application/json-patch+json"
 
 
-def test_an_empty_answer_is_an_empty_object(server: ApiServer) -> None:
-    server.answers.append(Answer(200, b" \n"))
+def test_an_empty_answer_is_an_empty_object(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(200, b" \n"))
     assert client_of(server).get("/x") == {}
 
 
-def test_one_connection_serves_all_requests(server: ApiServer) -> None:
+def test_one_connection_serves_all_requests(server: StubApiServer) -> None:
     asks = client_of(server)
     server.answers.append(refused(404, "NotFound", "no"))
     with pytest.raises(NotFound):
@@ -98,7 +98,7 @@ def test_one_connection_serves_all_requests(server: ApiServer) -> None:
     ],
 )
 def test_a_refusal_is_an_error_of_its_own_with_all_fields(
-    server: ApiServer, status: int, reason: str, kind: type[RequestError]
+    server: StubApiServer, status: int, reason: str, kind: type[RequestError]
 ) -> None:
     server.answers.append(refused(status, reason, "because"))
     with pytest.raises(RequestError) as caught:
@@ -111,7 +111,7 @@ def test_a_refusal_is_an_error_of_its_own_with_all_fields(
     assert len(server.asked) == 1
 
 
-def test_already_exists_is_told_from_a_lost_update(server: ApiServer) -> None:
+def test_already_exists_is_told_from_a_lost_update(server: StubApiServer) -> None:
     for reason, expected in (("AlreadyExists", True), ("Conflict", False)):
         server.answers.append(refused(409, reason, "there"))
         with pytest.raises(WriteConflict) as caught:
@@ -119,7 +119,7 @@ def test_already_exists_is_told_from_a_lost_update(server: ApiServer) -> None:
         assert caught.value.already_exists is expected
 
 
-def test_401_names_the_credential_and_what_to_check(server: ApiServer) -> None:
+def test_401_names_the_credential_and_what_to_check(server: StubApiServer) -> None:
     server.respond = lambda _: refused(401, "Unauthorized", "Unauthorized")
     with pytest.raises(Unauthorized) as caught:
         client_of(server).get("/x")
@@ -130,7 +130,7 @@ def test_401_names_the_credential_and_what_to_check(server: ApiServer) -> None:
     assert len(server.asked) == 2
 
 
-def test_a_rotated_token_is_used_at_once(secure: ApiServer, account: Path) -> None:
+def test_a_rotated_token_is_used_at_once(secure: StubApiServer, account: Path) -> None:
     asks = client(in_cluster(environment(secure), account))
     asks.get("/x")
     (account / "token").write_text("second-token")
@@ -140,11 +140,11 @@ def test_a_rotated_token_is_used_at_once(secure: ApiServer, account: Path) -> No
 
 @pytest.mark.parametrize("attempts", [None, 1])
 def test_a_token_that_ended_meanwhile_is_looked_for_again(
-    secure: ApiServer, account: Path, attempts: int | None
+    secure: StubApiServer, account: Path, attempts: int | None
 ) -> None:
-    def respond(asked: object) -> Answer:
+    def respond(asked: object) -> CannedAnswer:
         if secure.asked[-1].headers["Authorization"] == "Bearer second-token":
-            return Answer.of({"kind": "Node"})
+            return CannedAnswer.of({"kind": "Node"})
         (account / "token").write_text("second-token")
         return refused(401, "Unauthorized", "Unauthorized")
 
@@ -155,14 +155,14 @@ def test_a_token_that_ended_meanwhile_is_looked_for_again(
 
 
 @pytest.mark.parametrize("headers", [{}, {"Retry_After": "0"}])
-def test_429_is_asked_again(server: ApiServer, headers: dict[str, str]) -> None:
+def test_429_is_asked_again(server: StubApiServer, headers: dict[str, str]) -> None:
     server.answers.extend([refused(429, "TooManyRequests", "busy", **headers)] * 2)
-    server.answers.append(Answer.of({"ok": True}))
+    server.answers.append(CannedAnswer.of({"ok": True}))
     assert client_of(server).create("/x", {}) == {"ok": True}
     assert len(server.asked) == 3
 
 
-def test_attempts_are_counted(server: ApiServer) -> None:
+def test_attempts_are_counted(server: StubApiServer) -> None:
     server.respond = lambda _: refused(429, "TooManyRequests", "busy", Retry_After="0")
     with pytest.raises(TooManyRequests) as caught:
         client_of(server, RequestLimits(attempts=3)).get("/x")
@@ -170,7 +170,9 @@ def test_attempts_are_counted(server: ApiServer) -> None:
     assert caught.value.retry_after == 0
 
 
-def test_reading_is_tried_again_after_any_5xx_and_writing_only_where_the_server_asks_for_it(server: ApiServer) -> None:
+def test_reading_is_tried_again_after_any_5xx_and_writing_only_where_the_server_asks_for_it(
+    server: StubApiServer,
+) -> None:
     server.answers.append(refused(500, "InternalError", "etcd"))
     assert client_of(server).get("/x") == {}
     server.answers.append(refused(500, "InternalError", "etcd"))
@@ -180,10 +182,10 @@ def test_reading_is_tried_again_after_any_5xx_and_writing_only_where_the_server_
     assert client_of(server).create("/x", {}) == {}
 
 
-def test_a_lost_answer_is_tried_again_when_reading_only(server: ApiServer) -> None:
-    server.answers.append(Answer(hang_up=True))
+def test_a_lost_answer_is_tried_again_when_reading_only(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(hang_up=True))
     assert client_of(server).get("/x") == {}
-    server.answers.append(Answer(hang_up=True))
+    server.answers.append(CannedAnswer(hang_up=True))
     with pytest.raises(Unreachable) as caught:
         client_of(server).create("/x", {})
     assert caught.value.sent
@@ -218,18 +220,18 @@ def test_a_server_that_comes_later_is_found(free_port: int) -> None:
     found: list[object] = []
     thread = threading.Thread(target=lambda: found.append(asks.create("/x", {})))
     thread.start()
-    with ApiServer(port=free_port):
+    with StubApiServer(port=free_port):
         thread.join(120)
     assert found == [{}]
 
 
-def test_a_redirect_is_not_followed(server: ApiServer) -> None:
-    server.answers.append(Answer(302, b"", {"Location": "http://127.0.0.1:1/"}))
+def test_a_redirect_is_not_followed(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(302, b"", {"Location": "http://127.0.0.1:1/"}))
     with pytest.raises(BadAnswer, match="302: Found"):
         client_of(server).get("/x")
 
 
-def test_another_authority_is_refused(secure: ApiServer, tmp_path: Path) -> None:
+def test_another_authority_is_refused(secure: StubApiServer, tmp_path: Path) -> None:
     other = Authority(tmp_path / "other", "other")
     access = Access(secure.url, "kubeconfig x", FixedCredentials("none"), ca=str(other.certificate))
     waits: list[float] = []
@@ -251,7 +253,7 @@ def test_another_authority_is_refused(secure: ApiServer, tmp_path: Path) -> None
 
 def test_another_host_name_is_refused_unless_it_is_given(authority: Authority) -> None:
     pair = authority.server("elsewhere", "DNS:elsewhere")
-    with ApiServer(pair) as server:
+    with StubApiServer(pair) as server:
         access = Access(server.url, "a test", FixedCredentials("none"), ca=str(authority.certificate))
         with pytest.raises(CertificateRefused, match="IP address mismatch"):
             client(access).get("/x")
@@ -262,9 +264,9 @@ def test_another_host_name_is_refused_unless_it_is_given(authority: Authority) -
 
 
 def test_a_client_certificate_is_shown_and_its_successor_after_a_401(
-    secure: ApiServer, authority: Authority, tmp_path: Path
+    secure: StubApiServer, authority: Authority, tmp_path: Path
 ) -> None:
-    def place(pair: Pair) -> None:
+    def place(pair: KeyPair) -> None:
         (tmp_path / "current.pem").write_bytes(pair.certificate.read_bytes() + pair.key.read_bytes())
 
     first, second = authority.client("first"), authority.client("second")
@@ -283,7 +285,7 @@ def test_a_client_certificate_is_shown_and_its_successor_after_a_401(
     ]
 
 
-def test_closing_ends_a_wait(server: ApiServer) -> None:
+def test_closing_ends_a_wait(server: StubApiServer) -> None:
     server.respond = lambda _: refused(429, "TooManyRequests", "busy", Retry_After="100")
     access = Access(server.url, "a test", FixedCredentials("none"))
     waits = threading.Event()
@@ -313,23 +315,23 @@ def test_closing_ends_a_wait(server: ApiServer) -> None:
         asks.get("/x")
 
 
-def test_a_caller_that_asks_again_itself_gets_the_first_failure(server: ApiServer) -> None:
+def test_a_caller_that_asks_again_itself_gets_the_first_failure(server: StubApiServer) -> None:
     server.respond = lambda _: refused(500, "InternalError", "not now")
     with pytest.raises(ServerFault):
         client_of(server).get("/x", attempts=1)
     assert len(server.asked) == 1
 
 
-def test_as_many_connections_are_kept_as_are_asked_for(server: ApiServer) -> None:
+def test_as_many_connections_are_kept_as_are_asked_for(server: StubApiServer) -> None:
     threads, rounds = 12, 5
     barrier = threading.Barrier(threads)
     access = Access(server.url, "a test", FixedCredentials("none", Credential("")))
     asks = Client(access, random=lambda: 0.5, policy=AT_ONCE, connections=threads)
     together = threading.Barrier(threads)
 
-    def respond(_: object) -> Answer:
+    def respond(_: object) -> CannedAnswer:
         together.wait(60)
-        return Answer()
+        return CannedAnswer()
 
     def ask() -> None:
         for _ in range(rounds):

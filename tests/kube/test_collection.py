@@ -10,7 +10,7 @@ from kube.collection import INITIAL_END, Collection, Listing, read_whole
 from kube.errors import BadAnswer, Gone, ServerFault
 from kube.json_stream import WHOLE, Fields
 from tests.kube.conftest import client_of
-from tests.kube.server import Answer, refused
+from tests.kube.server import CannedAnswer, refused
 from tests.kube.watched import PATH, event, fed, line, query_of, thing, watched
 
 
@@ -40,7 +40,7 @@ def test_objects_are_what_is_made_of_them_as_they_come() -> None:
 def test_a_list_whose_beginning_is_forgotten_is_read_in_one_piece() -> None:
     with watched() as collection:
         collection.things = [thing(f"t{number}", number) for number in range(7)]
-        first = Answer.of({"metadata": {"continue": "x", "resourceVersion": "8"}, "items": [thing("t0", 1)]})
+        first = CannedAnswer.of({"metadata": {"continue": "x", "resourceVersion": "8"}, "items": [thing("t0", 1)]})
         collection.lists.extend((first, refused(410, "Expired", "too old")))
         listing = read_whole(Collection(client_of(collection.server), PATH), 3)
         assert (len(listing.objects), listing.resource_version) == (7, "10")
@@ -64,7 +64,7 @@ def test_a_list_is_asked_for_once_at_a_time() -> None:
 
 def test_an_empty_list_may_have_null_items() -> None:
     with watched() as collection:
-        collection.lists.append(Answer.of({"metadata": {"resourceVersion": "3"}, "items": None}))
+        collection.lists.append(CannedAnswer.of({"metadata": {"resourceVersion": "3"}, "items": None}))
         assert read_whole(Collection(client_of(collection.server), PATH)).objects == ()
 
 
@@ -79,14 +79,14 @@ BAD: dict[str, tuple[Json, str]] = {
 def test_what_is_no_list_is_refused(case: str) -> None:
     body, text = BAD[case]
     with watched() as collection:
-        collection.lists.append(Answer.of(body))
+        collection.lists.append(CannedAnswer.of(body))
         with pytest.raises(BadAnswer, match=text):
             read_whole(Collection(client_of(collection.server), PATH))
 
 
 def test_a_list_that_points_to_itself_has_an_end() -> None:
     with watched() as collection:
-        collection.lists.extend([Answer.of({"metadata": {"continue": "x"}, "items": []})] * 3)
+        collection.lists.extend([CannedAnswer.of({"metadata": {"continue": "x"}, "items": []})] * 3)
         with pytest.raises(BadAnswer, match="the list never ends: a page points to itself"):
             read_whole(Collection(client_of(collection.server), PATH))
         assert len(collection.server.asked) == 2

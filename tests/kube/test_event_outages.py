@@ -13,17 +13,19 @@ from kube.bodies import Json, JsonObject, object_at, text_at
 from kube.errors import Forbidden, NotFound, Unreachable, refusal
 from kube.events import EventLimits, Subject
 from tests.kube.conftest import client_of
-from tests.kube.server import Answer, ApiServer, Asked, refused
-from tests.making.event_posters import EVENTS, CountedPoster, Recorder, Running, poster
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
+from tests.making.event_posters import EVENTS, CountedPoster, RecordingClient, RunningPoster, poster
 from tests.waiting import until
 
 
-def test_an_outage_is_survived_in_order_and_said_once(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_is_survived_in_order_and_said_once(
+    recorder: RecordingClient, caplog: pytest.LogCaptureFixture
+) -> None:
     recorder.faults = [Unreachable("POST", EVENTS, "connection refused", sent=False)] * 5
     events = poster()
     for reason in ("A", "B", "C"):
         events.offer("Warning", reason, "text", 0.0)
-    with Running(events, recorder):
+    with RunningPoster(events, recorder):
         until(lambda: events.posted == 3)
     assert [body["reason"] for body in recorder.created] == ["A", "B", "C"]
     assert (events.failed, events.dropped, events.failing) == (5, 0, "")
@@ -33,13 +35,13 @@ def test_an_outage_is_survived_in_order_and_said_once(recorder: Recorder, caplog
 def test_during_an_outage_the_reason_is_shown_and_nothing_blocks() -> None:
     gate = threading.Event()
 
-    class Away(Recorder):
+    class Away(RecordingClient):
         def create(self, path: str, body: JsonObject) -> JsonObject:
             gate.wait(60)
             raise Forbidden("POST", path, 403, "Forbidden", 'cannot create resource "events"')
 
     events = poster()
-    with Running(events, Away()):
+    with RunningPoster(events, Away()):
         events.offer("Warning", "A", "text", 0.0)
         for number in range(200):
             events.offer("Normal", "Other", f"{number}", 0.0)
@@ -50,18 +52,18 @@ def test_during_an_outage_the_reason_is_shown_and_nothing_blocks() -> None:
     assert events.dropped >= 100
 
 
-def test_a_lost_answer_makes_no_second_event(server: ApiServer) -> None:
+def test_a_lost_answer_makes_no_second_event(server: StubApiServer) -> None:
     stored: dict[str, Asked] = {}
 
-    def respond(asked: Asked) -> Answer:
+    def respond(asked: Asked) -> CannedAnswer:
         name = text_at(asked.body, "metadata", "name")
         if asked.method == "POST" and name in stored:
             return refused(409, "AlreadyExists", f"{name} is there")
         stored[name] = asked
-        return Answer(hang_up=True) if len(server.asked) == 1 else Answer()
+        return CannedAnswer(hang_up=True) if len(server.asked) == 1 else CannedAnswer()
 
     server.respond = respond
-    with Running(poster(), client_of(server)) as events:
+    with RunningPoster(poster(), client_of(server)) as events:
         events.offer("Warning", "A", "text", 0.0)
         until(lambda: events.posted == 1)
     first, second, patch = server.asked
@@ -73,7 +75,7 @@ def test_a_lost_answer_makes_no_second_event(server: ApiServer) -> None:
 def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
     on_its_way, gate = threading.Event(), threading.Event()
 
-    class Away(Recorder):
+    class Away(RecordingClient):
         def create(self, path: str, body: JsonObject) -> JsonObject:
             if body["reason"] == "First":
                 on_its_way.set()
@@ -82,7 +84,7 @@ def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
             return super().create(path, body)
 
     away, events = Away(), poster(EventLimits(waiting=2))
-    with Running(events, away):
+    with RunningPoster(events, away):
         events.offer("Warning", "First", "text", 0.0)
         assert on_its_way.wait(60)
         for reason in "AB":
@@ -93,13 +95,13 @@ def test_one_that_fails_while_others_fill_its_place_is_dropped() -> None:
     assert (events.dropped, events.failed) == (1, 1)
 
 
-def test_waits_are_short_again_once_it_has_worked(recorder: Recorder) -> None:
+def test_waits_are_short_again_once_it_has_worked(recorder: RecordingClient) -> None:
     policy = BackoffPolicy(first=0.001, most=600.0)
     many = EventLimits(burst=100)
     events = CountedPoster(
         Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy, limits=many
     )
-    with Running(events, recorder):
+    with RunningPoster(events, recorder):
         for number in range(20):
             recorder.faults = [Unreachable("POST", EVENTS, "away", sent=False)]
             events.offer("Warning", f"{number}", "text", 0.0)
@@ -107,20 +109,20 @@ def test_waits_are_short_again_once_it_has_worked(recorder: Recorder) -> None:
     assert events.failed == 20
 
 
-def test_the_wait_that_a_busy_server_asks_for_is_kept(recorder: Recorder) -> None:
+def test_the_wait_that_a_busy_server_asks_for_is_kept(recorder: RecordingClient) -> None:
     recorder.faults = [refusal("POST", EVENTS, 429, "TooManyRequests", "busy", retry_after=300.0)]
     policy = BackoffPolicy(first=0.001, most=0.001, longest=300.0)
     events = CountedPoster(Subject.node("a"), component="c", instance="a", random=lambda: 0.5, policy=policy)
-    with Running(events, recorder):
+    with RunningPoster(events, recorder):
         events.offer("Warning", "A", "text", 0.0)
         until(lambda: events.failed == 1)
         assert not threading.Event().wait(0.1), "time enough for a hundred attempts"
         assert recorder.created == []
 
 
-def test_a_patch_that_fails_is_repeated_with_the_same_count(recorder: Recorder) -> None:
+def test_a_patch_that_fails_is_repeated_with_the_same_count(recorder: RecordingClient) -> None:
     events = poster()
-    with Running(events, recorder):
+    with RunningPoster(events, recorder):
         events.offer("Warning", "A", "text", 0.0)
         until(lambda: events.posted == 1)
         recorder.faults = [Unreachable("PATCH", EVENTS, "lost", sent=True), NotFound("PATCH", EVENTS, 404, "", "")]
@@ -172,7 +174,7 @@ def test_whatever_is_lost_every_event_is_counted_exactly_once(offers: list[str],
     events, server = poster(), Flaky(fates)
     for reason in offers[:early]:
         events.offer("Warning", reason, "text", 0.0)
-    with Running(events, server):
+    with RunningPoster(events, server):
         for reason in offers[early:]:
             events.offer("Warning", reason, "text", 0.0)
         until(lambda: events.posted == len(offers))

@@ -20,17 +20,17 @@ from kube.errors import (
     Unreachable,
 )
 from tests.kube.conftest import client, client_of
-from tests.kube.server import Answer, ApiServer, refused
+from tests.kube.server import CannedAnswer, StubApiServer, refused
 
 
-def test_an_answer_that_does_not_come_ends_in_time(server: ApiServer) -> None:
-    server.answers.append(Answer(wait=True))
+def test_an_answer_that_does_not_come_ends_in_time(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(wait=True))
     with pytest.raises(TimedOut, match=r"did not answer completely within 0\.2 s"):
         client_of(server, RequestLimits(whole=0.2)).create("/x", {})
 
 
-def test_an_answer_that_drips_ends_in_time(server: ApiServer) -> None:
-    server.answers.append(Answer(200, b'{"a": "' + b"x" * 10_000 + b'"}', drip=True))
+def test_an_answer_that_drips_ends_in_time(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(200, b'{"a": "' + b"x" * 10_000 + b'"}', drip=True))
     begun = time.monotonic()
     with pytest.raises(TimedOut, match=r"did not answer completely within 0\.3 s"):
         client_of(server, RequestLimits(whole=0.3)).create("/x", {})
@@ -71,8 +71,8 @@ def dripping(begin: bytes, again: bytes) -> Iterator[str]:
         thread.join(60)
 
 
-def test_an_answer_without_end_is_cut_off(server: ApiServer) -> None:
-    server.answers.append(Answer(200, b"x" * 200_000))
+def test_an_answer_without_end_is_cut_off(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(200, b"x" * 200_000))
     with pytest.raises(BadAnswer, match="the answer has more than 1000 bytes"):
         client_of(server, RequestLimits(largest=1000)).get("/x")
 
@@ -87,23 +87,23 @@ def test_an_answer_without_end_is_cut_off(server: ApiServer) -> None:
         (b"x" * 121, "x" * 117 + "..."),
     ],
 )
-def test_garbage_is_shown_in_part_and_printable(server: ApiServer, body: bytes, shown: str) -> None:
-    server.answers.append(Answer(200, body))
+def test_garbage_is_shown_in_part_and_printable(server: StubApiServer, body: bytes, shown: str) -> None:
+    server.answers.append(CannedAnswer(200, body))
     with pytest.raises(BadAnswer) as caught:
         client_of(server).get("/x")
     assert caught.value.message == f"the answer is not a JSON object: {shown}"
 
 
-def test_a_refusal_without_words_of_kubernetes_shows_what_there_is(server: ApiServer) -> None:
-    server.answers.append(Answer(502, b"<h1>Bad Gateway of a proxy</h1>"))
-    server.answers.append(Answer(502, b""))
+def test_a_refusal_without_words_of_kubernetes_shows_what_there_is(server: StubApiServer) -> None:
+    server.answers.append(CannedAnswer(502, b"<h1>Bad Gateway of a proxy</h1>"))
+    server.answers.append(CannedAnswer(502, b""))
     for message in ("<h1>Bad Gateway of a proxy</h1>", "Bad Gateway"):
         with pytest.raises(ServerFault) as caught:
             client_of(server).create("/x", {})
         assert (caught.value.message, caught.value.reason) == (message, "")
 
 
-def test_what_the_server_says_is_one_printable_line_of_bounded_length(server: ApiServer) -> None:
+def test_what_the_server_says_is_one_printable_line_of_bounded_length(server: StubApiServer) -> None:
     server.answers.append(refused(403, "For\ud800bidden\n" + "R" * 500, "\ud800\x1b[31mred\nline " + "x" * 100_000))
     with pytest.raises(Forbidden) as caught:
         client_of(server).create("/x", {})

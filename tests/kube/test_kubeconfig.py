@@ -13,12 +13,12 @@ from kube.access import ExecPlugin
 from kube.errors import ConfigurationError, Unauthorized
 from kube.kubeconfig import from_kubeconfig
 from tests.kube.authority import Authority
-from tests.kube.server import ApiServer, refused
+from tests.kube.server import StubApiServer, refused
 from tests.making.kubeconfigs import SERVER, ask, base64_of, calls, document, plugin, written
 
 
 def test_files_and_tokens_are_relative_to_the_kubeconfig(
-    secure: ApiServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secure: StubApiServer, authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "ca.pem").write_bytes(authority.certificate.read_bytes())
     (tmp_path / "token").write_text("from-a-file\n")
@@ -34,7 +34,7 @@ def test_files_and_tokens_are_relative_to_the_kubeconfig(
     assert access.origin == "kubeconfig (context here)"
 
 
-def test_inline_data_reaches_no_disk(secure: ApiServer, authority: Authority, tmp_path: Path) -> None:
+def test_inline_data_reaches_no_disk(secure: StubApiServer, authority: Authority, tmp_path: Path) -> None:
     pair = authority.client("system:node:a")
     user = {"client-certificate-data": base64_of(pair.certificate), "client-key-data": base64_of(pair.key)}
     ca = {"certificate-authority-data": base64_of(authority.certificate)}
@@ -47,7 +47,7 @@ def test_inline_data_reaches_no_disk(secure: ApiServer, authority: Authority, tm
 
 
 def test_a_kubelets_kubeconfig_has_one_file_for_certificate_and_key(
-    secure: ApiServer, authority: Authority, tmp_path: Path
+    secure: StubApiServer, authority: Authority, tmp_path: Path
 ) -> None:
     pair = authority.client("kubelet")
     both = tmp_path / "kubelet-client-current.pem"
@@ -58,19 +58,21 @@ def test_a_kubelets_kubeconfig_has_one_file_for_certificate_and_key(
     assert "kubelet" in secure.asked[0].certificate
 
 
-def test_name_and_password(server: ApiServer, tmp_path: Path) -> None:
+def test_name_and_password(server: StubApiServer, tmp_path: Path) -> None:
     user = {"username": "me", "password": "secret"}
     ask(from_kubeconfig(written(tmp_path, document(user, server=server.url))))
     assert server.asked[0].headers["Authorization"] == "Basic " + base64.b64encode(b"me:secret").decode()
 
 
-def test_nobody_in_particular(server: ApiServer, tmp_path: Path) -> None:
+def test_nobody_in_particular(server: StubApiServer, tmp_path: Path) -> None:
     ask(from_kubeconfig(written(tmp_path, document(server=f"{server.url}/prefix/"))))
     assert "Authorization" not in server.asked[0].headers
     assert server.asked[0].path == "/prefix/x"
 
 
-def test_verification_can_be_switched_off(secure: ApiServer, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_verification_can_be_switched_off(
+    secure: StubApiServer, tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
     content = document({"token": "word"}, server=secure.url, **{"insecure-skip-tls-verify": True})
     with pytest.warns(match="Unverified HTTPS request"):
         ask(from_kubeconfig(written(tmp_path, content)))
@@ -107,7 +109,7 @@ def test_json_is_read(tmp_path: Path) -> None:
     assert from_kubeconfig(tmp_path / "kubeconfig").credentials.current().authorization == "Bearer word"
 
 
-def test_a_plugins_token_is_used_until_it_ends(server: ApiServer, tmp_path: Path) -> None:
+def test_a_plugins_token_is_used_until_it_ends(server: StubApiServer, tmp_path: Path) -> None:
     user = plugin(tmp_path, {"token": "one", "expirationTimestamp": "2999-01-01T00:00:00Z"})
     access = from_kubeconfig(written(tmp_path, document(user, server=server.url)))
     ask(access)
@@ -121,7 +123,7 @@ def test_a_plugins_token_is_used_until_it_ends(server: ApiServer, tmp_path: Path
     assert calls(tmp_path) == 3
 
 
-def test_a_plugins_certificate_is_shown(secure: ApiServer, authority: Authority, tmp_path: Path) -> None:
+def test_a_plugins_certificate_is_shown(secure: StubApiServer, authority: Authority, tmp_path: Path) -> None:
     pair = authority.client("by-plugin")
     status = {"clientCertificateData": pair.certificate.read_text(), "clientKeyData": pair.key.read_text()}
     ca = {"certificate-authority-data": base64_of(authority.certificate)}
@@ -144,7 +146,7 @@ def test_a_plugins_certificate_is_shown(secure: ApiServer, authority: Authority,
     ],
 )
 def test_a_plugin_that_fails_is_named(
-    server: ApiServer, tmp_path: Path, status: object, script: str, words: str
+    server: StubApiServer, tmp_path: Path, status: object, script: str, words: str
 ) -> None:
     access = from_kubeconfig(written(tmp_path, document(plugin(tmp_path, status, script), server=server.url)))
     with pytest.raises(ConfigurationError) as caught:
@@ -156,7 +158,7 @@ def test_a_plugin_that_fails_is_named(
     assert server.asked == []
 
 
-def test_a_refused_token_is_named_by_its_file(server: ApiServer, tmp_path: Path) -> None:
+def test_a_refused_token_is_named_by_its_file(server: StubApiServer, tmp_path: Path) -> None:
     path = written(tmp_path, document({"token": "word"}, server=server.url))
     server.respond = lambda _: refused(401, "Unauthorized", "Unauthorized")
     with pytest.raises(Unauthorized, match=f"does not accept the token in {path} "):

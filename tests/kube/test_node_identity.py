@@ -13,7 +13,7 @@ from kube.bodies import JsonObject
 from kube.errors import KubeError, NodeNotOurs, refusal
 from kube.node_identity import Machine, await_node, check_node, read_machine
 from tests.kube.conftest import client_of
-from tests.kube.server import AT_ONCE, Answer, ApiServer, refused
+from tests.kube.server import AT_ONCE, CannedAnswer, StubApiServer, refused
 
 MACHINE = Machine("0123abcd", "4C4C4544-0001")
 
@@ -77,9 +77,9 @@ def test_another_machine_is_refused_with_both_values_and_the_fix() -> None:
     assert "/sys/class/dmi/id/product_uuid here says 4C4C4544-0001" in str(error)
 
 
-def test_a_node_is_waited_for_until_it_exists_and_is_ours(server: ApiServer) -> None:
+def test_a_node_is_waited_for_until_it_exists_and_is_ours(server: StubApiServer) -> None:
     missing = refused(404, "NotFound", 'nodes "worker-1" not found')
-    server.answers.extend([missing, missing, Answer.of(node("old")), Answer.of(node())])
+    server.answers.extend([missing, missing, CannedAnswer.of(node("old")), CannedAnswer.of(node())])
     told: list[KubeError] = []
     found = await_node(
         client_of(server),
@@ -95,7 +95,7 @@ def test_a_node_is_waited_for_until_it_exists_and_is_ours(server: ApiServer) -> 
     assert {asked.method for asked in server.asked} == {"GET"}
 
 
-def test_waiting_ends_when_closed(server: ApiServer) -> None:
+def test_waiting_ends_when_closed(server: StubApiServer) -> None:
     server.respond = lambda _: refused(404, "NotFound", "no")
     closed = threading.Event()
     found = await_node(

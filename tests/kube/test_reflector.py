@@ -16,13 +16,13 @@ from kube.collection import Collection
 from kube.errors import BadAnswer, Forbidden, ServerFault
 from kube.reflector import Reflector, ReflectorLimits
 from tests.kube.conftest import client_of
-from tests.kube.server import AT_ONCE, Answer, ApiServer, refused
+from tests.kube.server import AT_ONCE, CannedAnswer, StubApiServer, refused
 from tests.kube.watched import (
     PATH,
     QUICK,
     SETTLED,
     Notes,
-    Watched,
+    WatchedCollection,
     bookmark,
     event,
     expired,
@@ -85,7 +85,7 @@ def test_after_the_end_of_a_watch_it_goes_on_from_where_it_was() -> None:
 
 
 @pytest.mark.parametrize("answer", [fed(expired()), refused(410, "Expired", "too old resource version")])
-def test_a_version_that_is_forgotten_is_listed_anew_at_once(answer: Answer) -> None:
+def test_a_version_that_is_forgotten_is_listed_anew_at_once(answer: CannedAnswer) -> None:
     with watched() as collection:
         collection.watches.append(answer)
         notes = Notes()
@@ -105,9 +105,9 @@ def test_versions_that_are_forgotten_again_and_again_are_not_listed_without_a_wa
 
 @pytest.mark.parametrize(
     "answer",
-    [not_now(), fed(), fed(b"<html>\n"), fed(event("ADDED", thing("a", 5)), whole=False), Answer(hang_up=True)],
+    [not_now(), fed(), fed(b"<html>\n"), fed(event("ADDED", thing("a", 5)), whole=False), CannedAnswer(hang_up=True)],
 )
-def test_a_server_that_fails_every_watch_is_asked_ever_more_seldom(answer: Answer) -> None:
+def test_a_server_that_fails_every_watch_is_asked_ever_more_seldom(answer: CannedAnswer) -> None:
     with watched() as collection:
         collection.every_watch = answer
         with reflecting(collection, Notes(), policy=BackoffPolicy(first=0.05, most=30)) as reflector:
@@ -145,7 +145,7 @@ def test_an_error_event_may_ask_for_a_wait(asked: int, seconds: float) -> None:
 def test_a_list_that_is_refused_is_asked_for_until_it_comes() -> None:
     failures: list[Exception] = []
     with watched() as collection:
-        collection.lists.extend((refused(403, "Forbidden", "no"), not_now(503), Answer(body=b"garbage")))
+        collection.lists.extend((refused(403, "Forbidden", "no"), not_now(503), CannedAnswer(body=b"garbage")))
         notes = Notes()
         with reflecting(collection, notes, on_failure=failures.append) as reflector:
             assert not reflector.synced.is_set()
@@ -159,7 +159,7 @@ def test_a_list_that_is_refused_is_asked_for_until_it_comes() -> None:
 
 def test_a_list_without_a_version_is_refused() -> None:
     with watched() as collection:
-        collection.lists.append(Answer.of({"items": []}))
+        collection.lists.append(CannedAnswer.of({"items": []}))
         failures: list[Exception] = []
         with reflecting(collection, Notes(), on_failure=failures.append) as reflector:
             assert reflector.synced.wait(60)
@@ -168,7 +168,7 @@ def test_a_list_without_a_version_is_refused() -> None:
 
 
 @pytest.mark.parametrize("answer", [fed(b"garbage\n"), fed(event("RENAMED", thing("a", 11))), fed(event("ADDED", {}))])
-def test_after_what_is_no_event_everything_is_read_anew(answer: Answer) -> None:
+def test_after_what_is_no_event_everything_is_read_anew(answer: CannedAnswer) -> None:
     with watched() as collection:
         collection.watches.append(answer)
         notes = Notes()
@@ -263,7 +263,7 @@ def test_a_server_that_drips_does_not_keep_a_watch_for_ever() -> None:
                 send(b"\n")
             return True
 
-        collection.every_watch = Answer(feed=feed)
+        collection.every_watch = CannedAnswer(feed=feed)
         with reflecting(collection, Notes(), limits=ReflectorLimits(watch=(0.02, 0.02), slack=0.03, settled=0.01)):
             until(lambda: len(collection.queries(watch=True)) >= 2)
 
@@ -317,7 +317,7 @@ def test_a_server_that_cannot_begin_a_watch_with_the_list_is_asked_for_a_list_at
         (fed(event("ADDED", thing("a", 1))), "the watch ended before its list did"),
     ],
 )
-def test_a_watch_without_the_end_of_its_list_is_not_believed(answer: Answer, problem: str) -> None:
+def test_a_watch_without_the_end_of_its_list_is_not_believed(answer: CannedAnswer, problem: str) -> None:
     with watched() as collection:
         collection.watches.append(answer)
         collection.watches.append(refused(422, "Invalid", "no"))
@@ -342,8 +342,8 @@ def test_an_object_that_cannot_be_read_is_in_the_list_of_a_watch_by_its_name() -
 
 
 def test_an_outage_ends_without_a_list() -> None:
-    with ApiServer() as first:
-        collection, notes = Watched(first), Notes()
+    with StubApiServer() as first:
+        collection, notes = WatchedCollection(first), Notes()
         first.respond = collection.answer
         source = Collection(client_of(first), PATH)
         reflector = Reflector(source, notes, random=lambda: 0.5, policy=QUICK, limits=SETTLED)
@@ -352,8 +352,8 @@ def test_an_outage_ends_without_a_list() -> None:
         port = first.port
     until(lambda: reflector.status().failures >= 3)
     assert "cannot be reached" in reflector.status().failing
-    second = ApiServer(port=port)
-    collection = Watched(second)
+    second = StubApiServer(port=port)
+    collection = WatchedCollection(second)
     second.respond = collection.answer
     with second:
         collection.send(event("ADDED", thing("a", 11)))

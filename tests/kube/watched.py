@@ -14,7 +14,7 @@ from kube.bodies import Json, JsonObject, text_at
 from kube.collection import Collection
 from kube.reflector import Reflector, ReflectorLimits
 from tests.kube.conftest import client_of
-from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
 from tests.waiting import until
 
 PATH = "/apis/example.org/v1/things"
@@ -41,20 +41,20 @@ def line(body: object) -> bytes:
     return json.dumps(body).encode() + b"\n"
 
 
-class Watched:
+class WatchedCollection:
     """``lists`` and ``watches`` are answers for the next requests; without them a list has ``things``.
 
     A watch without an answer of its own waits for what ``send`` is given; None ends it. Only the newest of these is
     given anything; ``begun`` counts them.
     """
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: StubApiServer) -> None:
         self.server = server
         self.things: list[JsonObject] = []
         self.version = 10
-        self.lists: deque[Answer] = deque()
-        self.watches: deque[Answer] = deque()
-        self.every_watch: Answer | None = None
+        self.lists: deque[CannedAnswer] = deque()
+        self.watches: deque[CannedAnswer] = deque()
+        self.every_watch: CannedAnswer | None = None
         self._changed = threading.Condition()
         self._events: deque[object] = deque()
         self.begun = 0
@@ -71,19 +71,19 @@ class Watched:
         asked = [query_of(one) for one in self.server.asked]
         return [query for query in asked if ("watch" in query) is watch]
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> CannedAnswer:
         query = query_of(asked)
         if "watch" in query:
             if self.watches:
                 return self.watches.popleft()
-            return self.every_watch or Answer(feed=self._feed)
+            return self.every_watch or CannedAnswer(feed=self._feed)
         if self.lists:
             return self.lists.popleft()
         begin, limit = int(query.get("continue", "0")), int(query.get("limit", "0")) or len(self.things)
         metadata: JsonObject = {"resourceVersion": str(self.version)}
         if begin + limit < len(self.things):
             metadata["continue"] = str(begin + limit)
-        return Answer.of({"metadata": metadata, "items": list(self.things[begin : begin + limit])})
+        return CannedAnswer.of({"metadata": metadata, "items": list(self.things[begin : begin + limit])})
 
     def _feed(self, send: Send) -> bool:
         with self._changed:
@@ -107,7 +107,7 @@ def query_of(asked: Asked) -> dict[str, str]:
     return {key: values[0] for key, values in parse_qs(urlsplit(asked.path).query).items()}
 
 
-def fed(*events: object, whole: bool = True) -> Answer:
+def fed(*events: object, whole: bool = True) -> CannedAnswer:
     """A watch of these events, which then ends."""
 
     def feed(send: Send) -> bool:
@@ -115,7 +115,7 @@ def fed(*events: object, whole: bool = True) -> Answer:
             send(one if isinstance(one, bytes) else line(one))
         return whole
 
-    return Answer(feed=feed)
+    return CannedAnswer(feed=feed)
 
 
 class Notes:
@@ -152,14 +152,14 @@ class Notes:
 
 
 @contextmanager
-def watched() -> Iterator[Watched]:
-    with ApiServer() as server:
-        collection = Watched(server)
+def watched() -> Iterator[WatchedCollection]:
+    with StubApiServer() as server:
+        collection = WatchedCollection(server)
         server.respond = collection.answer
         yield collection
 
 
-def not_now(status: int = 500, message: str = "not now") -> Answer:
+def not_now(status: int = 500, message: str = "not now") -> CannedAnswer:
     return refused(status, "InternalError", message)
 
 
@@ -175,7 +175,7 @@ USUAL = ReflectorLimits()
 
 @contextmanager
 def reflecting(
-    collection: Watched,
+    collection: WatchedCollection,
     notes: Notes,
     *,
     policy: BackoffPolicy = QUICK,

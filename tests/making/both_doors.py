@@ -60,7 +60,7 @@ def gpus(count: int) -> tuple[Device, ...]:
     return tuple(replace(gpu(0), name=f"gpu-{n:04}", uuid=f"GPU-{n:04}", pci_address=None) for n in range(count))
 
 
-class Kubelet:
+class _Kubelet:
     """What the kubelet says: it counts what is listed healthy, ``late`` readings later, and lists ``pods``."""
 
     def __init__(self) -> None:
@@ -88,7 +88,7 @@ class Kubelet:
         """Nobody is asked again for what a pod has."""
 
 
-class Nothing:
+class _Nothing:
     """No process runs on any device."""
 
     def compute_processes(self, device: Device) -> tuple[Process, ...] | None:
@@ -112,7 +112,7 @@ class Both:
         (folder / "state").mkdir(exist_ok=True)
         self.server = server
         self.events = RecordedEvents()
-        self.kubelet = Kubelet()
+        self.kubelet = _Kubelet()
         self.kubelet.both = self
         self.snapshot = Snapshot(1, devices)
         folders = KubeletSettings(folder / "k/device-plugins", folder / "k/plugins_registry")
@@ -137,7 +137,7 @@ class Both:
         )
         self.publisher = Publisher(self.settings, self.door, self.events)
         self.metrics = HoldsMetrics(edges)
-        self.books = open_books(self.settings, edges, Nothing(), self.events, self.metrics, reader=self.kubelet)
+        self.books = open_books(self.settings, edges, _Nothing(), self.events, self.metrics, reader=self.kubelet)
         self.publisher.follow_ledger(self.books)
         self.books.bus.subscribe(HoldsChanged, self.publisher.on_holds_changed)
         self.books.bus.subscribe(OfferChanged, self.publisher.on_holds_changed)

@@ -43,7 +43,7 @@ good_stages = st.sampled_from(STAGES)
 
 
 @dataclass(frozen=True)
-class Parts:
+class _Parts:
     """What specs are made of; ``fewest`` devices, and device nodes in each of their edits."""
 
     kinds: st.SearchStrategy[str] = good_kinds
@@ -56,7 +56,7 @@ class Parts:
     fewest: int = 1
 
 
-def specs_of(parts: Parts) -> st.SearchStrategy[Spec]:
+def specs_of(parts: _Parts) -> st.SearchStrategy[Spec]:
     """Specs out of these parts."""
     words = st.lists(parts.options, max_size=2).map(tuple)
     edits = st.builds(
@@ -73,16 +73,16 @@ def specs_of(parts: Parts) -> st.SearchStrategy[Spec]:
     return st.builds(Spec, parts.kinds, devices.map(tuple), edits)
 
 
-good_specs = specs_of(Parts())
+good_specs = specs_of(_Parts())
 any_specs = st.one_of(
     good_specs,
-    specs_of(Parts(kinds=anything | st.builds("{}/{}".format, anything, anything))),
-    specs_of(Parts(names=anything)),
-    specs_of(Parts(texts=anything)),
-    specs_of(Parts(paths=anything | anything.map(lambda text: f"/{text}"))),
-    specs_of(Parts(permissions=anything | st.text("rwmx"))),
-    specs_of(Parts(stages=anything)),
-    specs_of(Parts(options=anything)),
-    specs_of(Parts(fewest=0)),
+    specs_of(_Parts(kinds=anything | st.builds("{}/{}".format, anything, anything))),
+    specs_of(_Parts(names=anything)),
+    specs_of(_Parts(texts=anything)),
+    specs_of(_Parts(paths=anything | anything.map(lambda text: f"/{text}"))),
+    specs_of(_Parts(permissions=anything | st.text("rwmx"))),
+    specs_of(_Parts(stages=anything)),
+    specs_of(_Parts(options=anything)),
+    specs_of(_Parts(fewest=0)),
 )
 """Specs that are wrong in one kind of part at most, so that many of them are just right."""

@@ -17,7 +17,7 @@ from node.inventory.model import Device, Snapshot
 from node.ledger.ledger import Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.partitions import partition_name
-from tests.making.claim_service import Node, claim, result
+from tests.making.claim_service import ClaimNode, claim, result
 from tests.making.partitions import H100, RULE, FakeHardware, parted
 
 GPU = parted(0)
@@ -26,7 +26,7 @@ LARGE = next(shape for shape in H100 if shape.profile == "4g.40gb")
 PART, BESIDE, BIG = (partition_name(GPU.name, shape) for shape in (SMALL, OTHER, LARGE))
 
 
-class Counted(ClaimObserver):
+class _Counted(ClaimObserver):
     """Counts partitions."""
 
     def __init__(self) -> None:
@@ -47,10 +47,10 @@ class Parts:
     """A node whose GPUs are given in parts, and one driver process after the other on it."""
 
     def __init__(self, root: Path, *gpus: Device) -> None:
-        self.node = Node(root)
+        self.node = ClaimNode(root)
         self.node.with_options(partition_wait=2.0)
         self.hardware = FakeHardware(root, gpus or (GPU, parted(1)))
-        self.observer = Counted()
+        self.observer = _Counted()
         self.looked_at: list[frozenset[str]] = []
         """The GPUs of each scan, empty for all."""
         self.patience = 40.0

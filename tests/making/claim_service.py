@@ -54,7 +54,7 @@ def opaque(parameters: JsonObject, *requests: str, source: str = "FromClaim", dr
     return {"source": source, "requests": list(requests), "opaque": {"driver": driver, "parameters": parameters}}
 
 
-class Reader:
+class _Reader:
     """Claims by namespace and name; ``fault`` is what the API server is silent for; ``gate`` holds answers back.
 
     ``faults``: by name of a claim what is raised for that one.
@@ -103,12 +103,12 @@ class DieAt:
             raise Killed(step)
 
 
-class Node:
+class ClaimNode:
     """Folders of a node, what it has, and one driver process after the other on it."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.reader = Reader()
+        self.reader = _Reader()
         self.data_dir = root / "plugins" / DRIVER
         self.events = RecordedEvents()
         self.boot = "boot-1"

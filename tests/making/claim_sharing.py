@@ -23,7 +23,7 @@ from node.mps.service import MpsPace
 from node.mps.supervisor import MpsSupervisor
 from node.rules import Doors, Rule
 from node.sharing import Sharing, SharingStrategy
-from tests.making.claim_service import Node, claim, opaque, result
+from tests.making.claim_service import ClaimNode, claim, opaque, result
 from tests.making.mps import GpuModes, MpsStandIn, SmiStandIn
 
 NVIDIA: JsonObject = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig"}
@@ -55,7 +55,7 @@ class Sharer:
     """A node with the driver's programs, and one process after the other on it that prepares claims."""
 
     def __init__(self, root: Path) -> None:
-        self.node = Node(root)
+        self.node = ClaimNode(root)
         self.node.with_options(peers=(Peer.NVIDIA,), mps_root=str(root / "mps"))
         self.driver = MpsStandIn(root)
         self.smi = SmiStandIn(root / "driver")

@@ -27,7 +27,7 @@ from tests.waiting import eventually
 DRIVER = "gpu.example.com"
 
 
-class Counted(DraDoorObserver):
+class _Counted(DraDoorObserver):
     """An observer that keeps what it is told, as lines."""
 
     def __init__(self) -> None:
@@ -105,13 +105,13 @@ def options(root: Path, **changes: object) -> DoorOptions:
     return DoorOptions(DRIVER, "node-a", root / "plugins", registry, **changes)  # type: ignore[arg-type]
 
 
-class Side:
+class DoorSide:
     """One instance of the driver: its ``door`` and everything that the door talks to."""
 
     def __init__(self, door_options: DoorOptions, name: str = "one", alive: Callable[[], bool] = lambda: True) -> None:
         self.claims = FakeClaims(name)
         self.told = RecordedEvents()
-        self.counted = Counted()
+        self.counted = _Counted()
         self.reported = Reported()
         self.changes = 0
         self.bus = EventBus()
@@ -145,7 +145,7 @@ class Side:
                 await task
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Side]:
+    async def running(self) -> AsyncIterator[DoorSide]:
         """Run the door; what is left of it is gone afterwards."""
         self.task = asyncio.create_task(self.door.run())
         try:

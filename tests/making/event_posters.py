@@ -19,7 +19,7 @@ class CountedPoster(EventPoster):
     """A poster that is its own observer."""
 
     def __init__(self, subject: Subject, **options: Any) -> None:
-        self.figures = Figures()
+        self.figures = _Figures()
         super().__init__(subject, self.figures, **options)
 
     @property
@@ -35,7 +35,7 @@ class CountedPoster(EventPoster):
         return self.figures.total_failed
 
 
-class Figures:
+class _Figures:
     """What an observer was told, added up."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def poster(limits: EventLimits | None = None, monotonic: Callable[[], float] = t
     )
 
 
-class Running:
+class RunningPoster:
     """Posts in a thread; ``client`` is a real one or a recorder."""
 
     def __init__(self, made: CountedPoster, client: object) -> None:
@@ -82,7 +82,7 @@ class Running:
         assert not self._thread.is_alive()
 
 
-class Recorder:
+class RecordingClient:
     """A client that remembers, and fails when told to."""
 
     def __init__(self) -> None:

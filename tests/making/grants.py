@@ -44,7 +44,7 @@ def grant(device: Device, resource: str = GPU, id_: str = "") -> tuple[Id, IdPla
     return (resource, id_ or device.uuid or device.name), IdPlace(device.name, wholes_of(device))
 
 
-class Pods:
+class GrantedPods:
     """What the API server has told."""
 
     def __init__(self) -> None:

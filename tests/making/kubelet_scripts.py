@@ -65,7 +65,7 @@ def write_manifests(folder: Path) -> None:
         (folder / f"{name}.yaml").write_text("\n---\n".join(json.dumps(each) for each in documents))
 
 
-class Script:
+class KubeletScript:
     """Runs scripts through the real command line in this process."""
 
     def __init__(self, folder: Path, manifests: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,7 +77,7 @@ def proc_with_driver(folder: Path) -> Path:
     return proc
 
 
-class Partitioned:
+class PartitionedNode:
     """An open NVML and the maker on it; a new one on the same folder is the agent started again."""
 
     def __init__(self, library: Path, folder: Path, *, boot: str = BOOT, may_switch: bool = True) -> None:
@@ -131,10 +131,10 @@ def _number(device: Device, name: str) -> int:
     return value
 
 
-Start = Callable[..., Partitioned]
+Start = Callable[..., PartitionedNode]
 
 
-def foreign(made: Partitioned, profile: str, at: int, *, compute: bool = True, gpu: int = 0) -> MigCalls:
+def foreign(made: PartitionedNode, profile: str, at: int, *, compute: bool = True, gpu: int = 0) -> MigCalls:
     """Somebody else makes an instance."""
     binding = made.source.sessions.current
     assert binding is not None

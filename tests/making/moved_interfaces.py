@@ -19,7 +19,7 @@ from node.clocks import SYSTEM
 from node.interfaces.model import AttachedInterface, HostSetup, InterfaceError, MovableInterface
 from node.ledger.ledger import Ledger
 from node.rules import Doors, Rule
-from tests.making.claim_service import Killed, Node, claim, reference, result
+from tests.making.claim_service import ClaimNode, Killed, claim, reference, result
 from tests.making.devices import nic
 
 MOVING = Rule("example.com/nic", door=Doors.DRA, moves_interface=True)
@@ -125,7 +125,7 @@ class InterfaceNode:
     """A node with movable NICs, one agent after the other on it, and its pods' sandboxes."""
 
     def __init__(self, root: Path, nics: int = 3) -> None:
-        self.node = Node(root)
+        self.node = ClaimNode(root)
         self.node.devices = (*self.node.devices, *(movable(number) for number in range(1, nics + 1)))
         self.node.with_options(guard_dir=root / "guards")
         self.mover = FakeMover()

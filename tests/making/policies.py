@@ -20,7 +20,7 @@ Object = Mapping[str, Any]
 NAMES = ("object", "oldObject", "request", "namespaceObject", "variables")
 
 
-class Admission:
+class PolicyAdmission:
     """A write, as policies see it."""
 
     def __init__(

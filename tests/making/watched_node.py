@@ -11,7 +11,7 @@ SOON = BackoffPolicy(first=0.01, most=0.05)
 MIRROR = "kubernetes.io/config.mirror"
 
 
-class World:
+class WatchedWorld:
     """What others do at the API server."""
 
     def __init__(self, server: ApiServer) -> None:

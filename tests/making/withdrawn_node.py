@@ -29,7 +29,7 @@ A, B = gpu(0).name, gpu(1).name
 CLAIM = ClaimReference("team", "one", "uid-1")
 
 
-class Rig:
+class WithdrawalRig:
     """A node with two GPUs that claims were shown; ``doors``: those of the rules of both."""
 
     def __init__(self, folder: Path) -> None:
@@ -147,7 +147,7 @@ class Rig:
 class OtherDevices:
     """Devices whose every change has slices written for a while."""
 
-    def __init__(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, rig: WithdrawalRig, monkeypatch: pytest.MonkeyPatch) -> None:
         self.rig = rig
         self.seconds = 0.0
         monkeypatch.setattr(withdrawal, "LOOK", 0.001)

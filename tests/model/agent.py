@@ -36,27 +36,27 @@ from plugin.servicer import renderer
 from tests.making.events import RecordedEvents
 from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
-from tests.model.api import Api
-from tests.model.cluster import Cluster
-from tests.model.kubelet import Kubelet
+from tests.model.api import ModelApi
+from tests.model.cluster import ModelCluster
+from tests.model.kubelet import ModelKubelet
 from tests.model.lives import StatesWatch
-from tests.model.objects import POOL, Pod
+from tests.model.objects import POOL, ModelPod
 from tests.model.slices import PublishedSlices
 
 
-class Agent:
+class ModelAgent:
     """``shown``: called with what both doors show, whenever that is decided anew."""
 
     def __init__(
         self,
         loop: VirtualLoop,
         root: Path,
-        kubelet: Kubelet,
+        kubelet: ModelKubelet,
         *,
-        cluster: Cluster,
-        processes: hardware.Processes,
+        cluster: ModelCluster,
+        processes: hardware.ModelProcesses,
         rules: tuple[Rule, ...],
-        shown: Callable[[Agent], None],
+        shown: Callable[[ModelAgent], None],
     ) -> None:
         self.loop = loop
         self.kubelet = kubelet
@@ -136,14 +136,14 @@ class Agent:
         self.publisher.use(self.settings)
         self.publisher.submit(hardware.SNAPSHOT)
 
-    def pod_changed(self, pod: Pod, gone: bool) -> None:
+    def pod_changed(self, pod: ModelPod, gone: bool) -> None:
         """News of the watch on pods."""
         if gone:
             self.second.pods.deleted(pod.seen())
         else:
             self.second.pods.applied(pod.seen())
 
-    def pods_listed(self, pods: list[Pod]) -> None:
+    def pods_listed(self, pods: list[ModelPod]) -> None:
         """What a watch begins with."""
         self.second.pods.replaced([pod.seen() for pod in pods])
 
@@ -190,8 +190,8 @@ class Agent:
 class _Second(DraService):
     """The DRA door without sockets, and with the model's API server behind it."""
 
-    def meet(self, loop: VirtualLoop, cluster: Cluster, applied: Callable[[], None]) -> None:
-        self._parts.api._make = lambda: Api(loop, cluster)  # type: ignore[assignment, return-value]
+    def meet(self, loop: VirtualLoop, cluster: ModelCluster, applied: Callable[[], None]) -> None:
+        self._parts.api._make = lambda: ModelApi(loop, cluster)  # type: ignore[assignment, return-value]
         self._applied = applied
         self._published = PublishedSlices(loop, cluster, self._parts.shown)
         self._parts.slices = self._published  # type: ignore[assignment]

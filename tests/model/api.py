@@ -11,14 +11,14 @@ from kube.collection import Listing
 from kube.errors import Unreachable
 from kube.json_stream import WHOLE, Fields
 from tests.making.virtual_time import VirtualLoop
-from tests.model.cluster import Cluster
-from tests.model.objects import NAMESPACE, Pod
+from tests.model.cluster import ModelCluster
+from tests.model.objects import NAMESPACE, ModelPod
 
 
-class Api:
+class ModelApi:
     """As much of ``driver.resource_api.client.ResourceApi`` as is asked for here."""
 
-    def __init__(self, loop: VirtualLoop, cluster: Cluster) -> None:
+    def __init__(self, loop: VirtualLoop, cluster: ModelCluster) -> None:
         self._loop = loop
         self._cluster = cluster
 
@@ -48,7 +48,7 @@ class Collected:
 
     path = "/"
 
-    def __init__(self, api: Api, objects: Callable[[], list[JsonObject]]) -> None:
+    def __init__(self, api: ModelApi, objects: Callable[[], list[JsonObject]]) -> None:
         self._api = api
         self._objects = objects
 
@@ -67,7 +67,7 @@ class Collected:
         raise AssertionError("nobody watches through this")
 
 
-def _pod(pod: Pod) -> JsonObject:
+def _pod(pod: ModelPod) -> JsonObject:
     return {
         "metadata": {"uid": pod.uid, "namespace": NAMESPACE, "name": pod.name},
         "spec": {"resourceClaims": [{"name": name, "resourceClaimName": name} for name in pod.claims]},

@@ -11,7 +11,7 @@ import grpc
 T = TypeVar("T")
 
 
-class CallFailed(Exception):
+class ModelCallFailed(Exception):
     """The kubelet's call ended with a status, or with the process that it went to."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -29,7 +29,7 @@ class Context:
         return self.seconds
 
     async def abort(self, code: grpc.StatusCode, text: str = "") -> None:
-        raise CallFailed(code.name, text)
+        raise ModelCallFailed(code.name, text)
 
 
 async def answered(work: Awaitable[T]) -> T:
@@ -41,5 +41,5 @@ async def answered(work: Awaitable[T]) -> T:
         task.cancel()
         raise
     if task.cancelled():
-        raise CallFailed("UNAVAILABLE", "the process has ended")
+        raise ModelCallFailed("UNAVAILABLE", "the process has ended")
     return task.result()  # type: ignore[no-any-return]

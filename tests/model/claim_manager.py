@@ -9,15 +9,15 @@ from typing import Any, Protocol
 
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
 from protos.dra.v1 import api_pb2 as dra_pb2
-from tests.model.calls import CallFailed, Context, answered
-from tests.model.cluster import Cluster
-from tests.model.objects import DRIVER, NAMESPACE, Claim, Pod
+from tests.model.calls import Context, ModelCallFailed, answered
+from tests.model.cluster import ModelCluster
+from tests.model.objects import DRIVER, NAMESPACE, ModelClaim, ModelPod
 
 RETRY, SLOWEST = 2.0, 20.0
 """Seconds between a pod's syncs; less than the real ones, so that runs are short."""
 
 
-class Plugin(Protocol):
+class ModelPlugin(Protocol):
     """Our side of the kubelet's sockets, as long as the process lives."""
 
     def plugin_servicer(self, resource: str) -> Any: ...
@@ -34,10 +34,10 @@ class ClaimManager:
     """
 
     def __init__(
-        self, cluster: Cluster, root: Path, plugin: Callable[[], Plugin | None], tick: Callable[[], None]
+        self, cluster: ModelCluster, root: Path, plugin: Callable[[], ModelPlugin | None], tick: Callable[[], None]
     ) -> None:
         self.given: dict[str, tuple[str, tuple[tuple[str, str], ...], bool]] = {}
-        self.disk: dict[str, tuple[Claim, set[str], tuple[DeviceState, ...]]] = {}
+        self.disk: dict[str, tuple[ModelClaim, set[str], tuple[DeviceState, ...]]] = {}
         self._cluster = cluster
         self._root = root
         self._plugin = plugin
@@ -55,7 +55,7 @@ class ClaimManager:
         """UIDs of the pods that have claims."""
         return {uid for _, pods, _ in self.disk.values() for uid in pods}
 
-    async def prepare_all(self, pod: Pod) -> bool:
+    async def prepare_all(self, pod: ModelPod) -> bool:
         for name in pod.claims:
             claim = self._cluster.claims.get(name)
             if claim is None or pod.uid not in claim.reserved or not claim.allocation:
@@ -71,7 +71,7 @@ class ClaimManager:
                     continue
                 try:
                     devices = await self._prepare(claim)
-                except CallFailed:
+                except ModelCallFailed:
                     return False
                 self.disk[claim.uid] = claim, pods, devices
                 self._prepared.add(claim.uid)
@@ -81,13 +81,13 @@ class ClaimManager:
                 self._tick()
         return True
 
-    async def _prepare(self, claim: Claim) -> tuple[DeviceState, ...]:
+    async def _prepare(self, claim: ModelClaim) -> tuple[DeviceState, ...]:
         request = dra_pb2.NodePrepareResourcesRequest()
         request.claims.add(namespace=NAMESPACE, name=claim.name, uid=claim.uid)
         response = await self._call_driver("NodePrepareResources", request)
         entry = response.claims[claim.uid]
         if entry.error:
-            raise CallFailed("FailedPrepareDynamicResources", entry.error)
+            raise ModelCallFailed("FailedPrepareDynamicResources", entry.error)
         return tuple(
             DeviceState(
                 each.pool_name,
@@ -103,7 +103,7 @@ class ClaimManager:
         await asyncio.sleep(self._cluster.lags.answering)
         plugin = self._plugin()
         if plugin is None:
-            raise CallFailed("DRA", f"driver {DRIVER} is not registered")
+            raise ModelCallFailed("DRA", f"driver {DRIVER} is not registered")
         answer = await answered(getattr(plugin.dra_servicer, method)(request, Context(45.0)))
         await asyncio.sleep(self._cluster.lags.answering)
         return answer
@@ -125,12 +125,12 @@ class ClaimManager:
                 pods.discard(uid)
                 self.write()
 
-    async def _unprepared(self, claim: Claim) -> bool:
+    async def _unprepared(self, claim: ModelClaim) -> bool:
         request = dra_pb2.NodeUnprepareResourcesRequest()
         request.claims.add(namespace=NAMESPACE, name=claim.name, uid=claim.uid)
         try:
             response = await self._call_driver("NodeUnprepareResources", request)
-        except CallFailed:
+        except ModelCallFailed:
             return False
         return claim.uid in response.claims and not response.claims[claim.uid].error
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from kube.bodies import JsonObject
 from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
-from tests.model.objects import Allocated, Ask, Claim, Phase, Pod
+from tests.model.objects import Allocated, ModelAsk, ModelClaim, ModelPhase, ModelPod
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Lags:
 
 
 @dataclass(frozen=True)
-class Slice:
+class ModelSlice:
     """What the API has of our devices, in order: name and the effects of its taints."""
 
     devices: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -58,7 +58,7 @@ class Slice:
         return next((effects for name, effects in self.devices if name == device), ())
 
 
-class Cluster:
+class ModelCluster:
     """``changed``: told of every pod that changes or goes (True), after the fact."""
 
     def __init__(self, loop: VirtualLoop, lags: Lags) -> None:
@@ -66,18 +66,18 @@ class Cluster:
         self.lags = lags
         self.up = True
         """Whether our agent can talk to the API server; all others always can."""
-        self.pods: dict[str, Pod] = {}
-        self.claims: dict[str, Claim] = {}
-        self.slice = Slice()
-        self.seen_slice = Slice()
+        self.pods: dict[str, ModelPod] = {}
+        self.claims: dict[str, ModelClaim] = {}
+        self.slice = ModelSlice()
+        self.seen_slice = ModelSlice()
         """By the scheduler."""
         self.allocatable: dict[str, int] = {}
         """In the Node's status."""
-        self.changed: Callable[[Pod, bool], None] = lambda *_: None
-        self.bound: Callable[[Pod], None] = lambda _: None
-        self.deleting: Callable[[Pod], None] = lambda _: None
-        self.forced: Callable[[Pod], None] = lambda _: None
-        self.evictions: list[tuple[float, Pod, str]] = []
+        self.changed: Callable[[ModelPod, bool], None] = lambda *_: None
+        self.bound: Callable[[ModelPod], None] = lambda _: None
+        self.deleting: Callable[[ModelPod], None] = lambda _: None
+        self.forced: Callable[[ModelPod], None] = lambda _: None
+        self.evictions: list[tuple[float, ModelPod, str]] = []
         self.failures = 0
         self.numbers = 0
         self._scheduling = False
@@ -90,26 +90,28 @@ class Cluster:
 
     # What people and controllers do
 
-    def create(self, pod: Pod, *claims: Claim) -> None:
+    def create(self, pod: ModelPod, *claims: ModelClaim) -> None:
         for claim in claims:
             self.claims[claim.name] = claim
         self.pods[pod.uid] = pod
         self.schedule_soon()
 
-    def new_pod(self, asks: tuple[Ask, ...], claims: tuple[Claim, ...], *, controlled: bool) -> Pod:
+    def new_pod(self, asks: tuple[ModelAsk, ...], claims: tuple[ModelClaim, ...], *, controlled: bool) -> ModelPod:
         number = self.number()
         uid = f"00000000-0000-4000-8000-{number:012d}"
-        pod = Pod(uid, f"pod-{number}", asks, tuple(claim.name for claim in claims), claims, controlled)
+        pod = ModelPod(uid, f"pod-{number}", asks, tuple(claim.name for claim in claims), claims, controlled)
         self.create(pod, *claims)
         return pod
 
     def new_claim(
         self, kind: int, count: int = 1, *, admin: bool = False, shares: bool = False, template: bool = True
-    ) -> Claim:
+    ) -> ModelClaim:
         number = self.number()
-        return Claim(f"11111111-0000-4000-8000-{number:012d}", f"claim-{number}", kind, count, admin, shares, template)
+        return ModelClaim(
+            f"11111111-0000-4000-8000-{number:012d}", f"claim-{number}", kind, count, admin, shares, template
+        )
 
-    def delete(self, pod: Pod) -> None:
+    def delete(self, pod: ModelPod) -> None:
         if pod.deleted or pod.uid not in self.pods:
             return
         pod.deleted = True
@@ -119,7 +121,7 @@ class Cluster:
         else:
             self.gone(pod)
 
-    def delete_by_force(self, pod: Pod) -> None:
+    def delete_by_force(self, pod: ModelPod) -> None:
         """Without grace: the API server forgets it at once, whatever runs of it; the kubelet hears of that later."""
         if pod.uid not in self.pods:
             return
@@ -129,28 +131,28 @@ class Cluster:
             pod.deleted = True
         self.gone(pod)
 
-    def gone(self, pod: Pod) -> None:
+    def gone(self, pod: ModelPod) -> None:
         """The kubelet is done with it, or nobody has ever seen it."""
         if self.pods.pop(pod.uid, None) is None:
             return
         if pod.bound:
             self.changed(pod, True)
         self._leave_claims(pod)
-        if pod.controlled and (pod.evicted or pod.phase is Phase.FAILED):
+        if pod.controlled and (pod.evicted or pod.phase is ModelPhase.FAILED):
             self.loop.call_later(1.0, self._again, pod)
 
-    def over(self, pod: Pod, phase: Phase) -> None:
+    def over(self, pod: ModelPod, phase: ModelPhase) -> None:
         """The kubelet reports that the pod has ended."""
         if pod.uid not in self.pods:
             return
         pod.phase = phase
-        self.failures += phase is Phase.FAILED
+        self.failures += phase is ModelPhase.FAILED
         self.changed(pod, False)
         self._leave_claims(pod)
         # Controllers and people delete what has ended.
         self.loop.call_later(2.0, self.delete, pod)
 
-    def published(self, slice_: Slice) -> None:
+    def published(self, slice_: ModelSlice) -> None:
         """Our driver has written this."""
         if slice_ == self.slice:
             return
@@ -191,10 +193,10 @@ class Cluster:
             if not pod.bound and not pod.deleted and not self._reserved_by(pod):
                 self._place(pod)
 
-    def _reserved_by(self, pod: Pod) -> bool:
+    def _reserved_by(self, pod: ModelPod) -> bool:
         return any(pod.uid in self.claims[name].reserved for name in pod.claims if name in self.claims)
 
-    def _place(self, pod: Pod) -> None:
+    def _place(self, pod: ModelPod) -> None:
         if not self._fits(pod):
             return
         chosen: dict[str, tuple[Allocated, ...]] = {}
@@ -216,7 +218,7 @@ class Cluster:
         else:
             self._bind(pod)
 
-    def _bind(self, pod: Pod) -> None:
+    def _bind(self, pod: ModelPod) -> None:
         if pod.uid not in self.pods or pod.deleted or pod.bound:
             return
         pod.bound = True
@@ -224,14 +226,14 @@ class Cluster:
         self.bound(pod)
         self.evict()
 
-    def _fits(self, pod: Pod) -> bool:
+    def _fits(self, pod: ModelPod) -> bool:
         used: dict[str, int] = {}
         for each in [*(other for other in self.pods.values() if other.bound and not other.over), pod]:
             for resource, count in _needs(each):
                 used[resource] = used.get(resource, 0) + count
         return all(used[resource] <= self.allocatable.get(resource, 0) for resource, _ in _needs(pod))
 
-    def _choose(self, claim: Claim, taken: list[str]) -> tuple[Allocated, ...] | None:
+    def _choose(self, claim: ModelClaim, taken: list[str]) -> tuple[Allocated, ...] | None:
         found: list[Allocated] = []
         for name, effects in self.seen_slice.devices:
             if len(found) == claim.count:
@@ -255,7 +257,7 @@ class Cluster:
             found.append(Allocated(name, f"share-{claim.uid}" if claim.shares else ""))
         return tuple(found) if len(found) == claim.count else None
 
-    def _share(self, claim: Claim, name: str, left: int) -> Allocated | None:
+    def _share(self, claim: ModelClaim, name: str, left: int) -> Allocated | None:
         """A share of a device that claims consume, if the others leave enough of what the slice says."""
         for other in self.claims.values():
             if other is not claim and not other.admin:
@@ -266,11 +268,11 @@ class Cluster:
         self.percents[share] = claim.percent
         return Allocated(name, share, claim.percent)
 
-    def _see(self, slice_: Slice) -> None:
+    def _see(self, slice_: ModelSlice) -> None:
         self.seen_slice = slice_
         self.schedule_soon()
 
-    def _leave_claims(self, pod: Pod) -> None:
+    def _leave_claims(self, pod: ModelPod) -> None:
         for name in pod.claims:
             claim = self.claims.get(name)
             if claim is None:
@@ -283,7 +285,7 @@ class Cluster:
                     del self.claims[name]
         self.schedule_soon()
 
-    def _again(self, pod: Pod) -> None:
+    def _again(self, pod: ModelPod) -> None:
         claims = tuple(
             self.claims.get(claim.name)
             or self.new_claim(claim.kind, claim.count, admin=claim.admin, shares=claim.shares, template=claim.template)
@@ -301,7 +303,7 @@ class Cluster:
         return (claim.body for claim in self.claims.values() if claim.allocation)
 
 
-def _needs(pod: Pod) -> list[tuple[str, int]]:
+def _needs(pod: ModelPod) -> list[tuple[str, int]]:
     """What a pod takes of each resource: init containers come before the others, one after the other."""
     needs: dict[str, int] = {}
     for resource in dict.fromkeys(ask.resource for ask in pod.asks):

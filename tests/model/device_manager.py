@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from node.ledger.reader import Holding, Reading
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.virtual_time import VirtualLoop
-from tests.model.calls import CallFailed, Context, answered
-from tests.model.claim_manager import Plugin
-from tests.model.cluster import Cluster
-from tests.model.objects import NAMESPACE, Ask, Pod
+from tests.model.calls import Context, ModelCallFailed, answered
+from tests.model.claim_manager import ModelPlugin
+from tests.model.cluster import ModelCluster
+from tests.model.objects import NAMESPACE, ModelAsk, ModelPod
 
 Key = tuple[str, int, str]
 """Pod UID, number of the container, resource."""
@@ -45,17 +45,17 @@ class Faults:
 class PodWorker(Protocol):
     """The kubelet, as far as the device manager needs it."""
 
-    def find(self, uid: str) -> Pod | None:
+    def find(self, uid: str) -> ModelPod | None:
         """The pod that the kubelet knows by this UID."""
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         """Run this until it ends, or the kubelet does."""
 
 
-class DeviceManager:
+class ModelDeviceManager:
     """A ``KubeletSource`` for our agent, and what admission asks for devices."""
 
-    def __init__(self, loop: VirtualLoop, cluster: Cluster, kubelet: PodWorker) -> None:
+    def __init__(self, loop: VirtualLoop, cluster: ModelCluster, kubelet: PodWorker) -> None:
         self.loop = loop
         self.cluster = cluster
         self.faults = Faults()
@@ -67,7 +67,7 @@ class DeviceManager:
         self._identified: set[str] = set()
         """UIDs of pods that a process of ours has read from the checkpoint; ``_hidden``: that it could not read."""
         self._hidden: set[str] = set()
-        self._plugin: Plugin | None = None
+        self._plugin: ModelPlugin | None = None
         self._file_changed: Callable[[], None] = lambda: None
         self.forget()
 
@@ -83,11 +83,11 @@ class DeviceManager:
         """The resources that our process serves."""
         return list(self._streams)
 
-    def plugin(self) -> Plugin | None:
+    def plugin(self) -> ModelPlugin | None:
         """Our process, while there is one."""
         return self._plugin
 
-    def of_pod(self, pod: Pod) -> dict[tuple[str, str], bool]:
+    def of_pod(self, pod: ModelPod) -> dict[tuple[str, str], bool]:
         """What is recorded for the pod, by resource and id; False for what only its init containers have."""
         return {
             (key[2], id_): not pod.asks[key[1]].ordinary
@@ -98,7 +98,7 @@ class DeviceManager:
 
     # Our agent
 
-    def connect(self, plugin: Plugin, file_changed: Callable[[], None]) -> None:
+    def connect(self, plugin: ModelPlugin, file_changed: Callable[[], None]) -> None:
         """A process of ours is there. Its resources follow by ``registered``."""
         self._plugin = plugin
         self._file_changed = file_changed
@@ -238,7 +238,7 @@ class DeviceManager:
             for id_ in ids
         )
 
-    async def allocated(self, pod: Pod, number: int, ask: Ask, reusable: tuple[str, ...]) -> tuple[str, ...]:
+    async def allocated(self, pod: ModelPod, number: int, ask: ModelAsk, reusable: tuple[str, ...]) -> tuple[str, ...]:
         key: Key = (pod.uid, number, ask.resource)
         self._collect()
         before = self.records.get(key, ())
@@ -246,19 +246,19 @@ class DeviceManager:
             return before  # Its container runs: nothing is asked of a restarted kubelet.
         devices = self.lists.get(ask.resource)
         if devices is None and not any(each[2] == ask.resource for each in self.records):
-            raise CallFailed("UnexpectedAdmissionError", f"{ask.resource} is not known here")
+            raise ModelCallFailed("UnexpectedAdmissionError", f"{ask.resource} is not known here")
         healthy = {id_ for id_, well in (devices or {}).items() if well}
         if not healthy:
-            raise CallFailed("UnexpectedAdmissionError", "no healthy devices present")
+            raise ModelCallFailed("UnexpectedAdmissionError", "no healthy devices present")
         if not healthy.issuperset(before):
-            raise CallFailed("UnexpectedAdmissionError", "previously allocated devices are no longer healthy")
+            raise ModelCallFailed("UnexpectedAdmissionError", "previously allocated devices are no longer healthy")
         if before:
             return before
         chosen = await self._chosen(ask, healthy, reusable)
         self.taken.setdefault(ask.resource, set()).update(chosen)
         try:
             await self._allocate(ask.resource, chosen)
-        except CallFailed:
+        except ModelCallFailed:
             self._count_taken()
             raise
         await asyncio.sleep(self.cluster.lags.answering)
@@ -268,14 +268,14 @@ class DeviceManager:
         self._checkpoint()
         return chosen
 
-    async def _chosen(self, ask: Ask, healthy: set[str], reusable: tuple[str, ...]) -> tuple[str, ...]:
+    async def _chosen(self, ask: ModelAsk, healthy: set[str], reusable: tuple[str, ...]) -> tuple[str, ...]:
         kept = tuple(id_ for id_ in reusable if id_ in healthy)[: ask.count]
         if len(kept) == ask.count:
             return kept
         available = sorted(healthy - self.taken.get(ask.resource, set()))
         needed = ask.count - len(kept)
         if len(available) < needed:
-            raise CallFailed("UnexpectedAdmissionError", "requested number of devices unavailable")
+            raise ModelCallFailed("UnexpectedAdmissionError", "requested number of devices unavailable")
         if len(available) == needed:
             return (*kept, *available)
         request = api_pb2.PreferredAllocationRequest()
@@ -294,6 +294,6 @@ class DeviceManager:
     async def _call_plugin(self, resource: str, method: str, request: Any) -> Any:
         await asyncio.sleep(self.cluster.lags.answering)
         if self._plugin is None or resource not in self._streams:
-            raise CallFailed("UNAVAILABLE", "nobody serves it")
+            raise ModelCallFailed("UNAVAILABLE", "nobody serves it")
         servicer = self._plugin.plugin_servicer(resource)
         return await answered(getattr(servicer, method)(request, Context()))

@@ -81,7 +81,7 @@ def number_of(kind: int) -> int:
     return list(_KINDS.values()).count(kind)
 
 
-class Processes:
+class ModelProcesses:
     """What runs on devices by the driver's word; ``silent``: it gives no answer."""
 
     def __init__(self) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.making.virtual_time import VirtualLoop
-from tests.model.calls import CallFailed
+from tests.model.calls import ModelCallFailed
 from tests.model.claim_manager import RETRY, SLOWEST, ClaimManager
-from tests.model.cluster import Cluster
-from tests.model.device_manager import DeviceManager
-from tests.model.objects import Phase, Pod
+from tests.model.cluster import ModelCluster
+from tests.model.device_manager import ModelDeviceManager
+from tests.model.objects import ModelPhase, ModelPod
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,20 @@ class Lingering:
     claims: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
 
 
-class Kubelet:
+class ModelKubelet:
     """``tick``: called after every change of what containers have."""
 
-    def __init__(self, loop: VirtualLoop, cluster: Cluster, root: Path, tick: Callable[[], None]) -> None:
+    def __init__(self, loop: VirtualLoop, cluster: ModelCluster, root: Path, tick: Callable[[], None]) -> None:
         self.loop = loop
         self.cluster = cluster
         self.refuse_admissions = 0
         """So many pods are refused after their devices were allocated."""
-        self.admissions: list[tuple[float, Pod, str]] = []
+        self.admissions: list[tuple[float, ModelPod, str]] = []
         self._tick = tick
         self._tasks: set[asyncio.Task[Any]] = set()
-        self.late: dict[str, Pod] = {}
+        self.late: dict[str, ModelPod] = {}
         """By UID pods that were deleted by force, of which the kubelet has not heard yet."""
-        self.devices = DeviceManager(loop, cluster, self)
+        self.devices = ModelDeviceManager(loop, cluster, self)
         self.faults = self.devices.faults
         self.claims = ClaimManager(cluster, root, self.devices.plugin, tick)
         cluster.bound = self._bound
@@ -88,7 +88,7 @@ class Kubelet:
     def _forget(self) -> None:
         self.devices.forget()
         self.claims.forget()
-        self._queue: asyncio.Queue[Pod] = asyncio.Queue()
+        self._queue: asyncio.Queue[ModelPod] = asyncio.Queue()
 
     def _begin(self) -> None:
         self.spawn(self._admit_all())
@@ -124,13 +124,13 @@ class Kubelet:
         pod = self.find(uid)
         return pod is not None and pod.ended is None
 
-    def find(self, uid: str) -> Pod | None:
+    def find(self, uid: str) -> ModelPod | None:
         """See ``PodWorker``."""
         return self.cluster.pods.get(uid) or self.late.get(uid)
 
     # Admission
 
-    def _bound(self, pod: Pod) -> None:
+    def _bound(self, pod: ModelPod) -> None:
         """News come in their order: what was deleted before is heard of before."""
         queue = self._queue
 
@@ -151,26 +151,26 @@ class Kubelet:
                 continue
             try:
                 await self._admit(pod)
-            except CallFailed as error:
+            except ModelCallFailed as error:
                 self._refused(pod, str(error))
             else:
                 if self._is_active(pod.uid) and not pod.deleted:
                     self.spawn(self._start(pod))
 
-    def _refused(self, pod: Pod, why: str) -> None:
+    def _refused(self, pod: ModelPod, why: str) -> None:
         self.admissions.append((self.loop.time(), pod, why))
-        self._finish_soon(pod, Phase.FAILED)
+        self._finish_soon(pod, ModelPhase.FAILED)
 
-    def _finish_soon(self, pod: Pod, phase: Phase) -> None:
+    def _finish_soon(self, pod: ModelPod, phase: ModelPhase) -> None:
         pod.ended = phase
         self._end_containers(pod)
         self.spawn(self._finish(pod, phase))
 
-    async def _finish(self, pod: Pod, phase: Phase) -> None:
+    async def _finish(self, pod: ModelPod, phase: ModelPhase) -> None:
         await self.claims.release(pod.uid)
         self.cluster.over(pod, phase)
 
-    async def _admit(self, pod: Pod) -> None:
+    async def _admit(self, pod: ModelPod) -> None:
         reusable: dict[str, tuple[str, ...]] = {}
         order = sorted(range(len(pod.asks)), key=lambda number: not pod.asks[number].ordinary)
         for number in order:
@@ -183,11 +183,11 @@ class Kubelet:
                 reusable[ask.resource] = left
         if self.refuse_admissions and pod.asks and not pod.admitted:
             self.refuse_admissions -= 1
-            raise CallFailed("OutOfcpu", "the node has no CPU left")
+            raise ModelCallFailed("OutOfcpu", "the node has no CPU left")
 
     # Containers and claims
 
-    async def _start(self, pod: Pod) -> None:
+    async def _start(self, pod: ModelPod) -> None:
         if self.cluster.lags.starting:
             await asyncio.sleep(self.cluster.lags.starting)
             if not self._is_active(pod.uid) or pod.deleted:
@@ -203,22 +203,22 @@ class Kubelet:
             else:
                 await asyncio.sleep(wait)
                 wait = min(2 * wait, SLOWEST)
-        if pod.alive and pod.phase is Phase.PENDING:
-            pod.phase = Phase.RUNNING
+        if pod.alive and pod.phase is ModelPhase.PENDING:
+            pod.phase = ModelPhase.RUNNING
             if pod.uid in self.cluster.pods:
                 self.cluster.changed(pod, False)
         self._tick()
 
-    def _deleting(self, pod: Pod) -> None:
+    def _deleting(self, pod: ModelPod) -> None:
         self.spawn(self._terminate(pod))
 
-    def _forced(self, pod: Pod) -> None:
+    def _forced(self, pod: ModelPod) -> None:
         """Its object is gone; until that is heard of it may even be started."""
         self.late[pod.uid] = pod
         self._hears_at = max(self._hears_at, self.loop.time() + self.cluster.lags.forgetting) + 1e-6
         self.loop.call_at(self._hears_at, self._heard, pod)
 
-    def _heard(self, pod: Pod) -> None:
+    def _heard(self, pod: ModelPod) -> None:
         """The books forget it, and its containers are ended when that is done."""
         if self.late.pop(pod.uid, None) is None:
             return
@@ -239,12 +239,12 @@ class Kubelet:
         self._tick()
         self.spawn(self._clean_up(uid))
 
-    def end(self, pod: Pod) -> None:
+    def end(self, pod: ModelPod) -> None:
         """The pod's containers have done what they were for."""
         if pod.alive and pod.ended is None and not pod.deleted:
-            self._finish_soon(pod, Phase.SUCCEEDED)
+            self._finish_soon(pod, ModelPhase.SUCCEEDED)
 
-    async def _terminate(self, pod: Pod) -> None:
+    async def _terminate(self, pod: ModelPod) -> None:
         if pod.alive:
             await asyncio.sleep(self.cluster.lags.grace)
         self._end_containers(pod)
@@ -254,7 +254,7 @@ class Kubelet:
     async def _clean_up(self, uid: str) -> None:
         await self.claims.release(uid)
 
-    def _end_containers(self, pod: Pod) -> None:
+    def _end_containers(self, pod: ModelPod) -> None:
         pod.alive = pod.admitted = False
         pod.devices = {}
         self._tick()

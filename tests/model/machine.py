@@ -16,14 +16,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from node.rules import Doors
 from tests.model import hardware
-from tests.model.objects import Ask, Pod
-from tests.model.world import World
+from tests.model.objects import ModelAsk, ModelPod
+from tests.model.world import ModelWorld
 
 KINDS = st.integers(0, len(hardware.WANTED) - 1)
 CLAIMED = st.sampled_from(
     [number for number in range(len(hardware.WANTED)) if hardware.WANTED[number] != "nvidia.com/divided"]
 )
-ASKS = st.builds(Ask, KINDS, st.integers(1, 2), st.booleans())
+ASKS = st.builds(ModelAsk, KINDS, st.integers(1, 2), st.booleans())
 _APART = ({1, 2}, {3, 4})
 """Kinds that are parts of each other: a pod that wants both may never fit, and is its author's mistake."""
 DOORS = st.sampled_from([Doors.BOTH, Doors.PLUGIN, Doors.DRA])
@@ -37,7 +37,7 @@ WHICH = st.integers(0, 9)
 _SHM = Path("/dev/shm")
 
 
-def _fits(asks: tuple[Ask, ...]) -> bool:
+def _fits(asks: tuple[ModelAsk, ...]) -> bool:
     return {ask.kind for ask in asks} not in _APART
 
 
@@ -51,11 +51,11 @@ class Doorways(RuleBasedStateMachine):
         super().__init__()
         # Records of claims are made durable, which costs nothing in memory.
         self.root = Path(tempfile.mkdtemp(prefix="ostler-model-", dir=_SHM if _SHM.is_dir() else None))
-        self.world: World
+        self.world: ModelWorld
 
     @initialize(doors=st.just((Doors.BOTH,) * 5) | st.tuples(*[DOORS] * 5), seconds=st.sampled_from([0.0, 0.3, 20.0]))
     def begin(self, doors: tuple[Doors, ...], seconds: float) -> None:
-        self.world = World(self.root, doors, shared=self.shared)
+        self.world = ModelWorld(self.root, doors, shared=self.shared)
         self.world.start_agent()
         self.world.loop.pass_time(seconds)
 
@@ -67,7 +67,7 @@ class Doorways(RuleBasedStateMachine):
         life=LIVES,
         then=THEN,
     )
-    def pod_by_the_plugin_door(self, asks: tuple[Ask, ...], controlled: bool, life: Life, then: float) -> None:
+    def pod_by_the_plugin_door(self, asks: tuple[ModelAsk, ...], controlled: bool, life: Life, then: float) -> None:
         self.world.live(self.world.cluster.new_pod(asks, (), controlled=controlled), life[0], processes=life[1])
         self.world.loop.pass_time(then)
 
@@ -78,7 +78,7 @@ class Doorways(RuleBasedStateMachine):
         self.world.loop.pass_time(then)
 
     @rule(kind=CLAIMED, ask=ASKS)
-    def pod_by_both_doors(self, kind: int, ask: Ask) -> None:
+    def pod_by_both_doors(self, kind: int, ask: ModelAsk) -> None:
         """Nobody makes it anew: one that needs two devices where one is left loses it to itself again and again."""
         enough = kind != ask.kind or ask.count < hardware.number_of(kind)
         if enough and {kind, ask.kind} not in _APART:
@@ -157,7 +157,7 @@ class Doorways(RuleBasedStateMachine):
         if by_claim and kind != 1:
             self.world.cluster.new_pod((), (self.world.cluster.new_claim(kind),), controlled=True)
         else:
-            self.world.cluster.new_pod((Ask(kind, hardware.number_of(kind)),), (), controlled=False)
+            self.world.cluster.new_pod((ModelAsk(kind, hardware.number_of(kind)),), (), controlled=False)
         self.world.loop.pass_time(then)
 
     @rule(which=WHICH, doors=st.booleans(), kind=KINDS, then=THEN)
@@ -168,7 +168,7 @@ class Doorways(RuleBasedStateMachine):
             claim = self.world.cluster.new_claim(kind)
             self.world.cluster.new_pod((), (claim,), controlled=True)
         else:
-            self.world.cluster.new_pod((Ask(kind),), (), controlled=True)
+            self.world.cluster.new_pod((ModelAsk(kind),), (), controlled=True)
         self.world.loop.pass_time(then)
 
     @rule(
@@ -189,7 +189,7 @@ class Doorways(RuleBasedStateMachine):
             if by_claim:
                 cluster.new_pod((), (cluster.new_claim(kind, count),), controlled=True)
             else:
-                self.world.live(cluster.new_pod((Ask(kind, count, ordinary),), (), controlled=False), 30.0)
+                self.world.live(cluster.new_pod((ModelAsk(kind, count, ordinary),), (), controlled=False), 30.0)
         self.world.loop.pass_time(seconds)
         if dies:
             self.world.kubelet.faults.recorded = deaf
@@ -300,7 +300,7 @@ class Doorways(RuleBasedStateMachine):
         doors[kind] = door
         self.world.use(tuple(doors))
 
-    def _pod(self, which: int, *, running: bool = False) -> Pod | None:
+    def _pod(self, which: int, *, running: bool = False) -> ModelPod | None:
         pods = [
             pod for pod in self.world.cluster.pods.values() if not pod.deleted and not pod.over and pod.alive >= running
         ]
@@ -314,7 +314,7 @@ class SharedDoorways(Doorways):
 
     @rule(count=st.integers(1, 6), ordinary=st.booleans(), life=LIVES, then=THEN)
     def pod_with_replicas(self, *, count: int, ordinary: bool, life: Life, then: float) -> None:
-        pod = self.world.cluster.new_pod((Ask(0, count, ordinary),), (), controlled=False)
+        pod = self.world.cluster.new_pod((ModelAsk(0, count, ordinary),), (), controlled=False)
         self.world.live(pod, life[0], processes=life[1])
         self.world.loop.pass_time(then)
 

@@ -14,7 +14,7 @@ DRIVER, POOL = "ostler.dev", "node-1"
 
 
 @dataclass(frozen=True)
-class Ask:
+class ModelAsk:
     """A container: so many devices of a kind (a position in ``hardware.WANTED``); ``ordinary``: an init container."""
 
     kind: int
@@ -26,7 +26,7 @@ class Ask:
         return hardware.WANTED[self.kind]
 
 
-class Phase(StrEnum):
+class ModelPhase(StrEnum):
     PENDING = "Pending"
     RUNNING = "Running"
     FAILED = "Failed"
@@ -34,30 +34,30 @@ class Phase(StrEnum):
 
 
 @dataclass(eq=False)
-class Pod:
+class ModelPod:
     """``admitted``: the kubelet has let it in; ``alive``: its containers run or may be started; see ``Kubelet``."""
 
     uid: str
     name: str
-    asks: tuple[Ask, ...] = ()
+    asks: tuple[ModelAsk, ...] = ()
     claims: tuple[str, ...] = ()
-    wants: tuple[Claim, ...] = ()
+    wants: tuple[ModelClaim, ...] = ()
     """The claims as they were when it was made."""
     controlled: bool = False
     bound: bool = False
     deleted: bool = False
-    phase: Phase = Phase.PENDING
+    phase: ModelPhase = ModelPhase.PENDING
     admitted: bool = False
     alive: bool = False
     evicted: bool = False
-    ended: Phase | None = None
+    ended: ModelPhase | None = None
     """How, once its containers are through; the API server may not know yet."""
     devices: dict[tuple[str, str], bool] = field(default_factory=dict)
     """What its containers were given through the plugin door by resource and id, and whether podresources tells it."""
 
     @property
     def over(self) -> bool:
-        return self.phase in (Phase.FAILED, Phase.SUCCEEDED)
+        return self.phase in (ModelPhase.FAILED, ModelPhase.SUCCEEDED)
 
     def seen(self) -> NodePod:
         return NodePod(self.uid, NAMESPACE, self.name, over=self.over and not self.alive, claims=self.claims)
@@ -75,7 +75,7 @@ class Allocated:
 
 
 @dataclass(eq=False)
-class Claim:
+class ModelClaim:
     """``template``: it lives and ends with its pod."""
 
     uid: str

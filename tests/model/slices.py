@@ -14,18 +14,18 @@ from driver.publishing.shown import ShownDevices
 from kube.bodies import text_at
 from node.rules import Door
 from tests.making.virtual_time import VirtualLoop
-from tests.model.cluster import Cluster, Slice
+from tests.model.cluster import ModelCluster, ModelSlice
 
 
 class PublishedSlices:
     """Writes the newest view while ``run`` runs."""
 
-    def __init__(self, loop: VirtualLoop, cluster: Cluster, record: ShownDevices) -> None:
+    def __init__(self, loop: VirtualLoop, cluster: ModelCluster, record: ShownDevices) -> None:
         self._loop = loop
         self._cluster = cluster
         self._record = record
         self._view: DoorView | None = None
-        self._written: Slice | None = None
+        self._written: ModelSlice | None = None
         self._woken = asyncio.Event()
 
     def apply(self, view: DoorView, *, keeps_taints: bool | None = None) -> None:
@@ -66,10 +66,10 @@ def effects(each: DraDevice) -> tuple[str, ...]:
     return tuple(text_at(taint, "effect") for taint in taints(each) if isinstance(taint, dict))
 
 
-def _slice(view: DoorView) -> Slice:
+def _slice(view: DoorView) -> ModelSlice:
     left = tuple(
         (each.device.name, consumable(each.device, each.rule.sharing, each.held)["compute"].left)
         for each in view.devices
         if each.rule.sharing is not None
     )
-    return Slice(tuple((each.device.name, effects(each)) for each in view.devices), left)
+    return ModelSlice(tuple((each.device.name, effects(each)) for each in view.devices), left)

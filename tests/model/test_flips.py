@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from node.offer import Cause
 from node.rules import Doors
 from tests.model import hardware
-from tests.model.agent import Agent
-from tests.model.world import World
+from tests.model.agent import ModelAgent
+from tests.model.world import ModelWorld
 
 WHOLE = {gpu.name for gpu in hardware.WHOLE_GPUS}
 LAGS = st.tuples(
@@ -36,12 +36,12 @@ class Flipping:
         self.root = Path(
             tempfile.mkdtemp(prefix="ostler-flips-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
         )
-        self.world = World(self.root, (door, *[Doors.PLUGIN] * 4))
+        self.world = ModelWorld(self.root, (door, *[Doors.PLUGIN] * 4))
         if shown is not None:
             told = self.world.shown
             published = self.world.cluster.published
 
-            def and_look(agent: Agent) -> None:
+            def and_look(agent: ModelAgent) -> None:
                 told(agent)
                 shown(self)
 

@@ -12,18 +12,18 @@ import pytest
 from node.ledger.tenants import WAIT
 from node.rules import Doors
 from tests.model import hardware
-from tests.model.objects import Ask, Phase, Pod
-from tests.model.world import World
+from tests.model.objects import ModelAsk, ModelPhase, ModelPod
+from tests.model.world import ModelWorld
 
-Make = Callable[[World], Pod]
+Make = Callable[[ModelWorld], ModelPod]
 GPU = 0
 ALL = hardware.number_of(GPU)
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[ModelWorld]:
     root = Path(tempfile.mkdtemp(prefix="ostler-forced-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    made = World(root, (Doors.BOTH,) * 5)
+    made = ModelWorld(root, (Doors.BOTH,) * 5)
     made.start_agent()
     made.loop.pass_time(30.0)
     yield made
@@ -31,26 +31,28 @@ def world() -> Iterator[World]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def by_plugin(world: World, count: int = ALL) -> Pod:
-    return world.cluster.new_pod((Ask(GPU, count),), (), controlled=False)
+def by_plugin(world: ModelWorld, count: int = ALL) -> ModelPod:
+    return world.cluster.new_pod((ModelAsk(GPU, count),), (), controlled=False)
 
 
-def by_claim(world: World, count: int = ALL) -> Pod:
+def by_claim(world: ModelWorld, count: int = ALL) -> ModelPod:
     return world.cluster.new_pod((), (world.cluster.new_claim(GPU, count),), controlled=False)
 
 
-def runs(pod: Pod) -> bool:
+def runs(pod: ModelPod) -> bool:
     return pod.alive
 
 
-def deleted(world: World, pod: Pod, lingering: float) -> None:
+def deleted(world: ModelWorld, pod: ModelPod, lingering: float) -> None:
     world.lags.lingering = lingering
     world.cluster.delete_by_force(pod)
 
 
 @pytest.mark.parametrize("second", [by_plugin, by_claim])
 @pytest.mark.parametrize("first", [by_plugin, by_claim])
-def test_the_next_pod_has_the_devices_when_the_containers_have_ended(world: World, first: Make, second: Make) -> None:
+def test_the_next_pod_has_the_devices_when_the_containers_have_ended(
+    world: ModelWorld, first: Make, second: Make
+) -> None:
     pod = first(world)
     world.loop.pass_time(20.0)
     assert pod.alive
@@ -67,7 +69,7 @@ def test_the_next_pod_has_the_devices_when_the_containers_have_ended(world: Worl
 @pytest.mark.parametrize("first", [by_plugin, by_claim])
 @pytest.mark.parametrize("kubelet", [False, True])
 def test_a_process_that_begins_meanwhile_knows_of_them_too(
-    world: World, first: Make, second: Make, *, kubelet: bool
+    world: ModelWorld, first: Make, second: Make, *, kubelet: bool
 ) -> None:
     pod = first(world)
     world.loop.pass_time(20.0)
@@ -79,10 +81,10 @@ def test_a_process_that_begins_meanwhile_knows_of_them_too(
     following = second(world)
     world.loop.pass_time(60.0)
     assert not world.broken
-    assert following.alive or following.phase is not Phase.PENDING
+    assert following.alive or following.phase is not ModelPhase.PENDING
 
 
-def test_two_pods_in_a_row_are_deleted_before_anybody_has_read_which_pod_had_what(world: World) -> None:
+def test_two_pods_in_a_row_are_deleted_before_anybody_has_read_which_pod_had_what(world: ModelWorld) -> None:
     """The kubelet's file names the first one only until the second one has got its device."""
     first = by_plugin(world, 1)
     world.loop.pass_time(0.12)
@@ -96,13 +98,15 @@ def test_two_pods_in_a_row_are_deleted_before_anybody_has_read_which_pod_had_wha
     assert not world.broken
 
 
-def test_an_allocate_that_waits_in_vain_is_refused_with_the_pod_named_and_the_next_one_at_once(world: World) -> None:
+def test_an_allocate_that_waits_in_vain_is_refused_with_the_pod_named_and_the_next_one_at_once(
+    world: ModelWorld,
+) -> None:
     pod = by_plugin(world)
     world.loop.pass_time(20.0)
     deleted(world, pod, 60.0)
     waiting = by_plugin(world)
     began = world.loop.time()
-    while waiting.phase is Phase.PENDING:
+    while waiting.phase is ModelPhase.PENDING:
         world.loop.pass_time(0.1)
     assert WAIT <= world.loop.time() - began < WAIT + 2
     _, refused, why = world.kubelet.admissions[-1]
@@ -119,7 +123,7 @@ def test_an_allocate_that_waits_in_vain_is_refused_with_the_pod_named_and_the_ne
     assert not world.broken
 
 
-def test_where_nobody_can_see_containers_devices_are_given_as_the_kubelet_says(world: World) -> None:
+def test_where_nobody_can_see_containers_devices_are_given_as_the_kubelet_says(world: ModelWorld) -> None:
     world.kubelet.off = "nothing is seen"
     pod = by_plugin(world)
     world.loop.pass_time(20.0)
@@ -130,7 +134,7 @@ def test_where_nobody_can_see_containers_devices_are_given_as_the_kubelet_says(w
     assert world.broken, "the model does not see what it is for"
 
 
-def test_a_person_can_give_back_what_is_pending(world: World) -> None:
+def test_a_person_can_give_back_what_is_pending(world: ModelWorld) -> None:
     pod = by_plugin(world)
     world.loop.pass_time(20.0)
     deleted(world, pod, 60.0)
@@ -145,7 +149,7 @@ def test_a_person_can_give_back_what_is_pending(world: World) -> None:
 
 
 def test_a_pod_that_is_deleted_before_it_has_begun_begins_all_the_same_where_the_kubelet_hears_late(
-    world: World,
+    world: ModelWorld,
 ) -> None:
     world.lags.forgetting, world.lags.lingering = 3.0, 3.0
     world.lags.starting = 2.0
@@ -165,7 +169,7 @@ def test_a_pod_that_is_deleted_before_it_has_begun_begins_all_the_same_where_the
 
 @pytest.mark.parametrize("second", [by_plugin, by_claim])
 def test_a_new_process_that_cannot_read_the_checkpoint_knows_them_by_the_names_of_their_pods(
-    world: World, second: Make
+    world: ModelWorld, second: Make
 ) -> None:
     pod = by_plugin(world)
     world.loop.pass_time(0.2)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from node.rules import Doors
-from tests.model.objects import NAMESPACE, Ask, Phase, Pod
-from tests.model.world import World
+from tests.model.objects import NAMESPACE, ModelAsk, ModelPhase, ModelPod
+from tests.model.world import ModelWorld
 
 GPU = 0
 SLOW = 0.5
@@ -19,9 +19,9 @@ SLOW = 0.5
 
 
 @pytest.fixture
-def world() -> Iterator[World]:
+def world() -> Iterator[ModelWorld]:
     root = Path(tempfile.mkdtemp(prefix="ostler-forgets-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
-    made = World(root, (Doors.PLUGIN,) * 5)
+    made = ModelWorld(root, (Doors.PLUGIN,) * 5)
     made.start_agent()
     made.loop.pass_time(30.0)
     made.lags.answering = SLOW
@@ -30,12 +30,12 @@ def world() -> Iterator[World]:
     shutil.rmtree(root, ignore_errors=True)
 
 
-def given(world: World, *, ordinary: bool = False) -> Pod:
-    asks = (Ask(GPU, ordinary=True), Ask(GPU)) if ordinary else (Ask(GPU),)
+def given(world: ModelWorld, *, ordinary: bool = False) -> ModelPod:
+    asks = (ModelAsk(GPU, ordinary=True), ModelAsk(GPU)) if ordinary else (ModelAsk(GPU),)
     return world.cluster.new_pod(asks, (), controlled=False)
 
 
-def forget(world: World) -> Pod:
+def forget(world: ModelWorld) -> ModelPod:
     """A pod whose device the kubelet gives again next."""
     first = given(world)
     world.loop.pass_time(20.0)
@@ -51,17 +51,17 @@ def forget(world: World) -> Pod:
     return second
 
 
-def test_a_device_that_the_kubelet_gives_again_is_refused_while_its_pod_has_it(world: World) -> None:
+def test_a_device_that_the_kubelet_gives_again_is_refused_while_its_pod_has_it(world: ModelWorld) -> None:
     second = forget(world)
     third = given(world)
     world.loop.pass_time(20.0)
     assert not world.broken
-    assert third.phase is Phase.FAILED
+    assert third.phase is ModelPhase.FAILED
     why = next(why for _, pod, why in world.kubelet.admissions if pod is third)
     assert f"held through the plugin door by {NAMESPACE}/{second.name}, for which the kubelet has it on record" in why
 
 
-def test_the_refusal_lets_the_kubelet_remember_and_the_next_pod_gets_another_device(world: World) -> None:
+def test_the_refusal_lets_the_kubelet_remember_and_the_next_pod_gets_another_device(world: ModelWorld) -> None:
     second = forget(world)
     given(world)
     world.loop.pass_time(20.0)
@@ -72,14 +72,14 @@ def test_the_refusal_lets_the_kubelet_remember_and_the_next_pod_gets_another_dev
     assert not world.broken
 
 
-def test_the_app_container_gets_the_device_of_its_init_container(world: World) -> None:
+def test_the_app_container_gets_the_device_of_its_init_container(world: ModelWorld) -> None:
     pod = given(world, ordinary=True)
     world.loop.pass_time(20.0)
     assert pod.alive
     assert not world.kubelet.admissions
 
 
-def test_a_device_whose_pod_has_ended_a_moment_ago_is_given_again(world: World) -> None:
+def test_a_device_whose_pod_has_ended_a_moment_ago_is_given_again(world: ModelWorld) -> None:
     first = given(world)
     world.loop.pass_time(20.0)
     world.kubelet.end(first)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from node.sharing import replica_of
 from tests.model import hardware
-from tests.model.cluster import Cluster
-from tests.model.kubelet import Kubelet
+from tests.model.cluster import ModelCluster
+from tests.model.kubelet import ModelKubelet
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Holder:
     """Of a share; three replicas of a third each count 33 percent, as three claims do."""
 
 
-def holders(cluster: Cluster, kubelet: Kubelet) -> Iterator[Holder]:
+def holders(cluster: ModelCluster, kubelet: ModelKubelet) -> Iterator[Holder]:
     """Everybody whose containers have a device to use it."""
     for pod in (*cluster.pods.values(), *kubelet.late.values()):
         if pod.admitted:
@@ -46,7 +46,7 @@ def _by_id(id_: str, who: str) -> Holder:
     return Holder(hardware.name_of(id_), who, share=share, percent=hardware.PERCENT if share else 100)
 
 
-def overfull(cluster: Cluster, kubelet: Kubelet) -> list[tuple[str, list[str]]]:
+def overfull(cluster: ModelCluster, kubelet: ModelKubelet) -> list[tuple[str, list[str]]]:
     """Devices of which shares have more than there is, and who has those."""
     shares: dict[str, dict[str, Holder]] = {}
     for holder in holders(cluster, kubelet):
@@ -60,7 +60,7 @@ def overfull(cluster: Cluster, kubelet: Kubelet) -> list[tuple[str, list[str]]]:
     ]
 
 
-def conflicts(cluster: Cluster, kubelet: Kubelet) -> list[tuple[Holder, Holder]]:
+def conflicts(cluster: ModelCluster, kubelet: ModelKubelet) -> list[tuple[Holder, Holder]]:
     """Devices, or what overlaps, with two holders."""
     all_ = list(holders(cluster, kubelet))
     return [

@@ -11,10 +11,10 @@ from node.offer import Cause
 from node.rules import Door, Doors, Rule, rule_for
 from tests.making.virtual_time import VirtualLoop
 from tests.model import hardware
-from tests.model.agent import Agent
-from tests.model.cluster import Cluster, Lags
-from tests.model.kubelet import Kubelet
-from tests.model.objects import Pod
+from tests.model.agent import ModelAgent
+from tests.model.cluster import Lags, ModelCluster
+from tests.model.kubelet import ModelKubelet
+from tests.model.objects import ModelPod
 from tests.model.slices import effects
 from tests.model.truth import Holder, conflicts, holders, overfull
 
@@ -24,7 +24,7 @@ LOOKED = 1.0
 """Seconds from news of pods to the look at the kubelet that follows, which takes its own time."""
 
 
-class World:
+class ModelWorld:
     """``broken``: what was seen that may not be, with the time."""
 
     def __init__(self, root: Path, doors: tuple[Doors, ...], *, shared: bool = False) -> None:
@@ -36,17 +36,17 @@ class World:
         self.lags = Lags()
         self.doors = doors
         self.broken: list[str] = []
-        self.processes = hardware.Processes()
+        self.processes = hardware.ModelProcesses()
         self.released: set[str] = set()
         """Devices that a person has given back although a process is left on them."""
         self.at_rest = False
         """Whether nothing goes wrong any more."""
         self.leave_behind = False
         """Whether the next GPUs that are given back have a process left on them."""
-        self.cluster = Cluster(self.loop, self.lags)
+        self.cluster = ModelCluster(self.loop, self.lags)
         self.kubelet = self.loop.run(self._kubelet())
         self.cluster.changed = self._pod_changed
-        self.agent: Agent | None = None
+        self.agent: ModelAgent | None = None
         self._had: dict[str, set[str]] = {}
         self._plugin_had: dict[str, float] = {}
         """When a live pod had a device through the plugin door last; infinite: it has."""
@@ -59,8 +59,8 @@ class World:
         self.excused: set[str] = set()
         """Pods of which it is known that they share hardware; see ``_excused``."""
 
-    async def _kubelet(self) -> Kubelet:
-        return Kubelet(self.loop, self.cluster, self.root / "kubelet", self.tick)
+    async def _kubelet(self) -> ModelKubelet:
+        return ModelKubelet(self.loop, self.cluster, self.root / "kubelet", self.tick)
 
     # Our process
 
@@ -75,7 +75,7 @@ class World:
 
     async def _start_agent(self) -> None:
         self._ever_at_plugin = self._at_plugin()
-        self.agent = Agent(
+        self.agent = ModelAgent(
             self.loop,
             self.root,
             self.kubelet,
@@ -112,7 +112,7 @@ class World:
         if self.agent is not None and self.agent.keeper.release(device):
             self.released.add(device)
 
-    def live(self, pod: Pod, seconds: float, *, processes: bool = False) -> None:
+    def live(self, pod: ModelPod, seconds: float, *, processes: bool = False) -> None:
         """Its containers end by themselves after so long, or as soon as they have begun."""
 
         def over() -> None:
@@ -122,7 +122,7 @@ class World:
         if seconds < math.inf:
             self.loop.call_later(seconds, over)
 
-    def end(self, pod: Pod, *, processes: bool = False) -> bool:
+    def end(self, pod: ModelPod, *, processes: bool = False) -> bool:
         """Its containers have done what they were for, and may leave a process behind on GPUs."""
         self.leave_behind = processes and not self.at_rest
         ended = pod.alive
@@ -149,7 +149,7 @@ class World:
         pods = [pod for pod in self.cluster.pods.values() if pod.bound]
         self._send(lambda agent: agent.pods_listed(pods))
 
-    def _pod_changed(self, pod: Pod, gone: bool) -> None:
+    def _pod_changed(self, pod: ModelPod, gone: bool) -> None:
         if self.cluster.up:
             self._send(lambda agent: agent.pod_changed(pod, gone))
 
@@ -232,7 +232,7 @@ class World:
             self.excused |= {one.who, other.who}
         return {one.who, other.who} <= self.excused
 
-    def shown(self, agent: Agent) -> None:
+    def shown(self, agent: ModelAgent) -> None:
         """Our process has decided anew what both doors show."""
         pods = [pod for pod in self.cluster.pods.values() if pod.admitted and pod.name not in self.excused]
         held = {(resource, id_) for pod in pods for resource, id_ in pod.devices}
@@ -246,7 +246,7 @@ class World:
         self._look_at_processes(agent)
         self._look_at_states(agent)
 
-    def _look_at_evictions(self, agent: Agent) -> None:
+    def _look_at_evictions(self, agent: ModelAgent) -> None:
         if not self.cluster.up or self.loop.time() < self._caught_up:
             return  # What is decided reaches nobody, and nothing tells which pods have ended, or has just told.
         for each in agent.view.devices:
@@ -263,7 +263,7 @@ class World:
         had = {name for times in (told, self._plugin_had) for name, when in times.items() if when >= lately}
         return any(hardware.overlap(name, device) for name in had)
 
-    def _look_at_processes(self, agent: Agent) -> None:
+    def _look_at_processes(self, agent: ModelAgent) -> None:
         """A device with a left-over process is offered nowhere, once our process can know that its holder has ended."""
         for name in self.processes.left.keys() - self.released:
             rule = rule_for(hardware.BY_NAME[name], agent.rules)
@@ -280,7 +280,7 @@ class World:
             if shown is not None and shown.healthy:
                 self.wrong(f"{name}, on which a process is left, is offered to claims")
 
-    def _look_at_states(self, agent: Agent) -> None:
+    def _look_at_states(self, agent: ModelAgent) -> None:
         """Every device went through its table, and the ledger says the same of it as its state."""
         agent.states.compare()
         for problem in agent.states.problems:
@@ -345,7 +345,7 @@ class World:
             if pod.bound and not pod.alive and not self._may_wait(pod)
         ]
 
-    def _may_wait(self, pod: Pod) -> bool:
+    def _may_wait(self, pod: ModelPod) -> bool:
         """Nothing in a slice says that a function is part of a port, so claims can be allocated both; one waits.
 
         And a claim that lost its share of a device to pods is not evicted where other claims share that device.
@@ -366,7 +366,7 @@ class World:
         rule = rule_for(hardware.BY_NAME[name], self.rules)
         return rule is not None and rule.door.has(door)
 
-    def _waits(self, pod: Pod) -> str:
+    def _waits(self, pod: ModelPod) -> str:
         agent = self.agent
         assert agent is not None
         words = []

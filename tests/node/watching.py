@@ -15,7 +15,7 @@ import pytest
 Shown = dict[str, Any]
 
 
-class Watcher:
+class WatchingProcess:
     """``latest`` is the last of the ``lines`` read so far."""
 
     def __init__(self, process: Process) -> None:

@@ -48,7 +48,7 @@ def whole_node() -> Offer:
     )
 
 
-class Kubelet:
+class _Kubelet:
     """Calls of the kubelet's kind to the resources of a door."""
 
     def __init__(self, stubs: Mapping[str, api_pb2_grpc.DevicePluginStub]) -> None:
@@ -66,7 +66,7 @@ class Kubelet:
 
 
 @asynccontextmanager
-async def kubelet_of(served: PluginDoor, *resources: str) -> AsyncIterator[Kubelet]:
+async def kubelet_of(served: PluginDoor, *resources: str) -> AsyncIterator[_Kubelet]:
     def served_all() -> bool:
         found = {status.name for status in served.status() if status.registration.socket is not None}
         return set(resources) <= found
@@ -75,7 +75,7 @@ async def kubelet_of(served: PluginDoor, *resources: str) -> AsyncIterator[Kubel
         await eventually(served_all, "every resource has its socket")
         channels = {name: grpc.aio.insecure_channel(f"unix:{socket_of(served, name)}") for name in resources}
         try:
-            yield Kubelet({name: api_pb2_grpc.DevicePluginStub(channel) for name, channel in channels.items()})
+            yield _Kubelet({name: api_pb2_grpc.DevicePluginStub(channel) for name, channel in channels.items()})
         finally:
             for channel in channels.values():
                 await channel.close()

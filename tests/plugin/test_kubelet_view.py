@@ -22,7 +22,7 @@ from tests.waiting import background, eventually
 PACE = QuestionPace(every=3600.0)
 
 
-class Kubelet(api_pb2_grpc.PodResourcesListerServicer):
+class _Kubelet(api_pb2_grpc.PodResourcesListerServicer):
     """Answers with ``entries`` or refuses with ``code``, and counts the questions."""
 
     def __init__(self) -> None:
@@ -51,8 +51,8 @@ def answer_of(*entries: tuple[str, str, int | None]) -> api_pb2.AllocatableResou
 
 
 @asynccontextmanager
-async def serving(path: Path) -> AsyncIterator[Kubelet]:
-    kubelet, server = Kubelet(), grpc.aio.server()
+async def serving(path: Path) -> AsyncIterator[_Kubelet]:
+    kubelet, server = _Kubelet(), grpc.aio.server()
     api_pb2_grpc.add_PodResourcesListerServicer_to_server(kubelet, server)
     server.add_insecure_port(f"unix:{path}")
     await server.start()

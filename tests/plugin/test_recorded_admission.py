@@ -29,7 +29,7 @@ from tests.making.records import ALL, GPU, book, numbered, record
 from tests.making.virtual_time import play
 
 
-class Node:
+class _Node:
     """A kubelet in miniature: it takes what the plugin prefers of what is free, and records it."""
 
     def __init__(self, records: RecordBook | None, count: int = 8) -> None:
@@ -68,14 +68,14 @@ class Node:
 
 
 def test_a_pod_without_a_record_gets_what_nobody_is_promised_and_more_only_if_that_is_too_little() -> None:
-    node = Node(book(record("a", "g0", "g1")))
+    node = _Node(book(record("a", "g0", "g1")))
     assert node.admit("other", 1).isdisjoint({"g0", "g1"})
     assert len(node.admit("greedy", 7)) == 7, "a promise withholds nothing"
 
 
 def test_a_promise_does_not_bring_up_an_unhealthy_device() -> None:
     records = book(record("a", "g0"))
-    node = Node(records, 2)
+    node = _Node(records, 2)
     listing = {"g0": numbered(2)["g0"], "g1": replace(numbered(2)["g1"], healthy=False, reason="lost")}
     node.servicer._listing.update(tuple(listing.values()))
     node.servicer.use(PlacementMap())
@@ -98,7 +98,7 @@ def test_pods_of_one_size_always_end_with_one_record_each_in_whatever_order_they
     ids = random.sample(ALL, 8)
     pods = [record(f"p{n}", *ids[n * size : (n + 1) * size], bound=n) for n in range(8 // size)]
     records = book(*pods)
-    node = Node(records)
+    node = _Node(records)
     recorded = {frozenset(pod.devices) for pod in pods}
     outcomes = []
     for pod in random.sample(pods, len(pods)):
@@ -121,7 +121,7 @@ def test_any_mixture_of_pods_gets_as_many_devices_as_it_asks_for_and_the_records
         devices = random.sample(ALL, size)
         pods.append(record(f"p{n}", *devices, sizes=[random.choice([size, size, 1])], bound=random.randrange(4)))
     records = book(*pods)
-    node = Node(records)
+    node = _Node(records)
     asking = [(pod.uid, pod.sizes[GPU].total) for pod in pods] + [(f"x{n}", 1) for n in range(3)]
     for uid, size in random.sample(asking, len(asking)):
         if size <= len(node.free):
@@ -143,7 +143,7 @@ def test_pods_that_arrive_in_the_order_in_which_they_were_bound_have_their_own_r
         size = min(random.choice([1, 2, 4]), len(ids))
         pods.append(record(f"p{len(pods)}", *ids[:size], bound=len(pods)))
         ids = ids[size:]
-    node = Node(book(*pods))
+    node = _Node(book(*pods))
     for pod in pods:
         assert node.admit(pod.uid, len(pod.devices)) == frozenset(pod.devices)
 
@@ -162,7 +162,7 @@ def test_every_pod_gets_what_is_recorded_for_it_however_late_the_agent_hears_of_
 
     async def scenario() -> None:
         records = book()
-        node = Node(records)
+        node = _Node(records)
         early = random.randrange(len(pods) + 1)
         for pod in pods[:early]:
             records.applied(pod)

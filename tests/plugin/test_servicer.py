@@ -29,7 +29,7 @@ RESOURCE = "nvidia.com/gpu"
 Stub = api_pb2_grpc.DevicePluginStub
 
 
-class Served:
+class _Served:
     """A served resource with three devices, one of them sick."""
 
     def __init__(self, directory: Path) -> None:
@@ -48,15 +48,15 @@ class Served:
 
 
 @pytest.fixture
-async def served(short_dir: Path) -> AsyncIterator[Served]:
-    made = Served(short_dir)
+async def served(short_dir: Path) -> AsyncIterator[_Served]:
+    made = _Served(short_dir)
     await made.endpoint.start()
     yield made
     await made.endpoint.stop()
 
 
 @pytest.fixture
-async def stub(served: Served) -> AsyncIterator[Stub]:
+async def stub(served: _Served) -> AsyncIterator[Stub]:
     options = (("grpc.use_local_subchannel_pool", 1),)
     async with grpc.aio.insecure_channel(f"unix:{served.endpoint.path}", options=options) as channel:
         yield Stub(channel)
@@ -115,7 +115,7 @@ async def test_a_request_without_devices_is_refused(stub: Stub) -> None:
 
 
 async def test_a_bug_in_rendering_is_told_to_the_kubelet_and_the_next_call_is_served(
-    served: Served, stub: Stub, caplog: pytest.LogCaptureFixture
+    served: _Served, stub: Stub, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(devices: Sequence[OfferedDevice]) -> api_pb2.ContainerAllocateResponse:
         raise KeyError("no such thing")
@@ -151,7 +151,7 @@ async def test_preferred_allocation_answers_each_container(stub: Stub) -> None:
     assert [list(container.deviceIDs) for container in response.container_responses] == [["a"], ["a"]]
 
 
-async def test_calls_are_counted_by_method_and_code(served: Served, stub: Stub) -> None:
+async def test_calls_are_counted_by_method_and_code(served: _Served, stub: Stub) -> None:
     await allocate(stub, ["a"])
     await refusal(stub, "x")
     assert served.metrics.calls.counts == {
@@ -161,7 +161,7 @@ async def test_calls_are_counted_by_method_and_code(served: Served, stub: Stub) 
     assert sum(served.metrics.latencies.series[RESOURCE, "Allocate"].counts) == 2
 
 
-async def test_a_change_reaches_an_open_stream(served: Served, stub: Stub) -> None:
+async def test_a_change_reaches_an_open_stream(served: _Served, stub: Stub) -> None:
     stream = stub.ListAndWatch(api_pb2.Empty())
     first = await stream.read()
     assert [device.ID for device in first.devices] == ["a", "b", "sick"]
@@ -182,7 +182,7 @@ class NeverCertain(AdmitAll):
 
 
 async def test_a_call_that_the_kubelet_gives_up_while_it_waits_is_not_counted_as_answered(
-    served: Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
+    served: _Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     codes: list[str] = []
     monkeypatch.setattr(served.metrics, "called", lambda *call: codes.append(call[2]))
@@ -194,7 +194,7 @@ async def test_a_call_that_the_kubelet_gives_up_while_it_waits_is_not_counted_as
     assert codes == ["CANCELLED"]
 
 
-class Listing(AdmitAll):
+class _Listing(AdmitAll):
     """Has the choice of shares wait until the list says what pods have."""
 
     def __init__(self) -> None:
@@ -210,9 +210,9 @@ class Listing(AdmitAll):
 
 
 async def test_shares_are_chosen_by_the_list_that_is_waited_for(
-    served: Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
+    served: _Served, stub: Stub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listing = Listing()
+    listing = _Listing()
     monkeypatch.setattr(served.servicer, "_admission", listing)
     wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=["a", "b"], allocation_size=1)
     request = api_pb2.PreferredAllocationRequest(container_requests=[wanted])

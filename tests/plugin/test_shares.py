@@ -131,7 +131,7 @@ def test_every_share_is_the_best_one_by_the_policy_when_it_is_taken(
         mine[device] += 1
 
 
-class Desk:
+class _Desk:
     """A servicer of the replicas of two GPUs, asked in-process."""
 
     def __init__(self, sharing: Sharing, edits: EditOptions = EditOptions(device_specs=False)) -> None:  # noqa: B008 - frozen
@@ -156,7 +156,7 @@ class Desk:
         return answer
 
 
-class Refused(Exception):
+class _Refused(Exception):
     def __init__(self, code: grpc.StatusCode, text: str) -> None:
         super().__init__(text)
         self.code = code
@@ -164,12 +164,12 @@ class Refused(Exception):
 
 class _Aborting:
     async def abort(self, code: grpc.StatusCode, text: str) -> None:
-        raise Refused(code, text)
+        raise _Refused(code, text)
 
 
 async def test_several_shares_are_refused_where_the_rule_says_so_and_the_error_says_what_to_write() -> None:
-    desk = Desk(Sharing(replicas=3, fail_multiple=True))
-    with pytest.raises(Refused, match="maximum request size for shared resources is 1; found 2") as refused:
+    desk = _Desk(Sharing(replicas=3, fail_multiple=True))
+    with pytest.raises(_Refused, match="maximum request size for shared resources is 1; found 2") as refused:
         await desk.allocate("GPU-0::0", "GPU-1::0")
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert str(refused.value) == str(TooManyShares(RESOURCE, 2))
@@ -178,7 +178,7 @@ async def test_several_shares_are_refused_where_the_rule_says_so_and_the_error_s
 
 
 async def test_devices_of_a_shared_resource_that_are_not_shared_may_be_several() -> None:
-    desk = Desk(Sharing(replicas=3, own_replicas=(("*", 1),), fail_multiple=True))
+    desk = _Desk(Sharing(replicas=3, own_replicas=(("*", 1),), fail_multiple=True))
     assert [*desk.listing.devices] == ["GPU-0", "GPU-1"]
     assert (await desk.allocate("GPU-0", "GPU-1")).envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-0,GPU-1"
 
@@ -193,13 +193,13 @@ async def test_devices_of_a_shared_resource_that_are_not_shared_may_be_several()
 async def test_two_shares_of_one_device_are_one_device_for_the_container(
     options: EditOptions, told: Mapping[str, str]
 ) -> None:
-    answer = await Desk(DISTRIBUTED, options).allocate("GPU-1::3", "GPU-0::0", "GPU-1::1")
+    answer = await _Desk(DISTRIBUTED, options).allocate("GPU-1::3", "GPU-0::0", "GPU-1::1")
     assert answer.envs == told
 
 
 async def test_device_nodes_mounts_and_cdi_names_are_given_once() -> None:
     every = EditOptions(strategies=tuple(ListStrategy), cdi_mode=CdiMode.NODES)
-    desk = Desk(DISTRIBUTED, every)
+    desk = _Desk(DISTRIBUTED, every)
     answer = await desk.allocate("GPU-1::3", "GPU-1::1")
     paths = [node.container_path for node in answer.devices]
     assert len(paths) == len(set(paths))

@@ -15,7 +15,7 @@ from sandbox.cluster.client import ClusterClient, KubeletApi
 from sandbox.cluster.cluster import SandboxCluster
 from sandbox.kubelet.dra.settings import DraManagerSettings
 from sandbox.kubelet.kubelet import Kubelet
-from tests.sandbox.kubelet.dra.driver import FakeDriver, Script
+from tests.sandbox.kubelet.dra.driver import DriverScript, FakeDriver
 from tests.sandbox.kubelet.scripted_plugin import ScriptedPlugin, devices, register
 from tests.waiting import eventually
 
@@ -24,7 +24,7 @@ NODE = "node-1"
 PLUGIN = "a.example/gpu"
 
 
-class Box:
+class StartedBox:
     """Everything of one cluster, in ``root``."""
 
     def __init__(self, root: Path) -> None:
@@ -37,7 +37,7 @@ class Box:
         self.cdi = root / "cdi"
         self.cdi.mkdir()
         self.cluster = SandboxCluster(self.client, NODE, self.kubelet, [self.cdi])
-        self.driver = FakeDriver(root / "kubelet", name=DRIVER, script=Script(devices=self._prepare))
+        self.driver = FakeDriver(root / "kubelet", name=DRIVER, script=DriverScript(devices=self._prepare))
         self._plugins: list[ScriptedPlugin] = []
 
     async def start(self) -> None:
@@ -117,8 +117,8 @@ class Box:
 
 
 @pytest.fixture
-async def box(short_dir: Path) -> AsyncIterator[Box]:
-    box = Box(short_dir)
+async def box(short_dir: Path) -> AsyncIterator[StartedBox]:
+    box = StartedBox(short_dir)
     try:
         await box.start()
         yield box

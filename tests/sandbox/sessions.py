@@ -135,7 +135,7 @@ SESSIONS: Mapping[str, Typed] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class _Session:
     """``story``: what is printed up to the first prompt; ``scenes``: the answer to each line that was typed."""
 
     story: str
@@ -146,7 +146,7 @@ class Session:
         return "".join(self.scenes[scene])
 
 
-def session(name: str, run_dir: Path) -> Session:
+def session(name: str, run_dir: Path) -> _Session:
     """One of ``SESSIONS`` as it went."""
     typed = SESSIONS[name]
     out = made_once(run_dir / f"session-{name.replace(' ', '-')}.txt", lambda: _made(name, run_dir))
@@ -154,7 +154,7 @@ def session(name: str, run_dir: Path) -> Session:
     story, *answers = out.split(PROMPT)
     assert len(answers) == sum(map(len, typed.scenes.values())) + ("end" not in typed.scenes)
     rest = iter(answers)
-    return Session(story, {scene: [next(rest) for _ in lines] for scene, lines in typed.scenes.items()})
+    return _Session(story, {scene: [next(rest) for _ in lines] for scene, lines in typed.scenes.items()})
 
 
 def _made(name: str, run_dir: Path) -> str:

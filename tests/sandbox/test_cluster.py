@@ -10,12 +10,12 @@ from sandbox.cluster.cluster import UnknownKind
 from sandbox.cluster.manifests import ManifestError
 from sandbox.kubelet.dra.settings import ApiFailed
 from sandbox.kubelet.events import PodWarning
-from tests.sandbox.conftest import DRIVER, NODE, PLUGIN, Box, claim, pod, request, template
-from tests.sandbox.kubelet.dra.driver import Script
+from tests.sandbox.conftest import DRIVER, NODE, PLUGIN, StartedBox, claim, pod, request, template
+from tests.sandbox.kubelet.dra.driver import DriverScript
 from tests.waiting import eventually
 
 
-async def test_pod_with_a_claim_from_a_template_runs_and_is_released(box: Box) -> None:
+async def test_pod_with_a_claim_from_a_template_runs_and_is_released(box: StartedBox) -> None:
     box.publish(2)
     (outcome,) = await box.cluster.apply([template("one"), pod("p", gpu="template/one")])
     assert (outcome.phase, outcome.message) == ("Running", "")
@@ -38,7 +38,7 @@ async def test_pod_with_a_claim_from_a_template_runs_and_is_released(box: Box) -
     assert [call for _, call, _ in box.driver.calls] == ["prepare", "unprepare"]
 
 
-async def test_two_pods_share_a_claim_and_the_last_one_frees_it(box: Box) -> None:
+async def test_two_pods_share_a_claim_and_the_last_one_frees_it(box: StartedBox) -> None:
     box.publish(1)
     await box.cluster.apply([claim("shared")])
     first = await box.cluster.run(pod("p", gpu="claim/shared"))
@@ -53,7 +53,7 @@ async def test_two_pods_share_a_claim_and_the_last_one_frees_it(box: Box) -> Non
     assert again.running
 
 
-async def test_containers_get_the_requests_they_name(box: Box) -> None:
+async def test_containers_get_the_requests_they_name(box: StartedBox) -> None:
     box.publish(4)
     own: list[dict[str, Any]] = [
         {"name": "a", "image": "i", "resources": {"claims": [{"name": "g", "request": "x"}]}},
@@ -69,7 +69,7 @@ async def test_containers_get_the_requests_they_name(box: Box) -> None:
     assert nodes == {"a": ["/dev/gpu-0"], "b": ["/dev/gpu-1", "/dev/gpu-2"], "c": []}
 
 
-async def test_constraints_are_the_allocators(box: Box) -> None:
+async def test_constraints_are_the_allocators(box: StartedBox) -> None:
     box.publish(4)
     constraint = {"matchAttribute": f"{DRIVER}/pair"}
     await box.cluster.apply([claim("single"), claim("pair", request(count=2), constraints=[constraint])])
@@ -78,7 +78,7 @@ async def test_constraints_are_the_allocators(box: Box) -> None:
     assert outcome.claims == {"pair": (f"{DRIVER}/{NODE}/gpu-2", f"{DRIVER}/{NODE}/gpu-3")}
 
 
-async def test_pod_waits_while_nothing_is_free(box: Box) -> None:
+async def test_pod_waits_while_nothing_is_free(box: StartedBox) -> None:
     box.publish(1)
     await box.cluster.apply([template("one"), pod("p", g="template/one")])
     waiting = await box.cluster.run(pod("q", g="template/one"))
@@ -105,17 +105,19 @@ async def test_pod_waits_while_nothing_is_free(box: Box) -> None:
         ),
     ],
 )
-async def test_pod_whose_claims_cannot_be_is_told_why(box: Box, manifest: dict[str, object], message: str) -> None:
+async def test_pod_whose_claims_cannot_be_is_told_why(
+    box: StartedBox, manifest: dict[str, object], message: str
+) -> None:
     strange = claim("strange", {"name": "r", "exactly": {"deviceClassName": "strange"}})
     await box.cluster.apply([strange])
     outcome = await box.cluster.run(manifest)
     assert (outcome.phase, outcome.message) == ("Pending", message)
 
 
-async def test_drivers_error_is_the_pods_and_goes_with_its_cause(box: Box) -> None:
+async def test_drivers_error_is_the_pods_and_goes_with_its_cause(box: StartedBox) -> None:
     box.publish(1)
     good = box.driver.script
-    box.driver.script = Script(errors={"one": "device gpu-0 is too hot"})
+    box.driver.script = DriverScript(errors={"one": "device gpu-0 is too hot"})
     await box.cluster.apply([claim("one")])
     heard: list[object] = []
     box.kubelet.on_event(heard.append)
@@ -129,7 +131,7 @@ async def test_drivers_error_is_the_pods_and_goes_with_its_cause(box: Box) -> No
     assert (await box.cluster.retry("p")).running
 
 
-async def test_plugin_and_claim_serve_one_container(box: Box) -> None:
+async def test_plugin_and_claim_serve_one_container(box: StartedBox) -> None:
     box.publish(1)
     await box.plugin(2)
     resources = {"limits": {PLUGIN: 1, "cpu": "100m"}, "claims": [{"name": "g"}]}
@@ -151,7 +153,7 @@ async def test_plugin_and_claim_serve_one_container(box: Box) -> None:
     assert seen["injected"]["env"] == ["CLAIM=one", "IDS_gpu=void"]
 
 
-async def test_refused_pod_is_told(box: Box) -> None:
+async def test_refused_pod_is_told(box: StartedBox) -> None:
     await box.plugin(1)
     own = [{"name": "main", "image": "i", "resources": {"limits": {PLUGIN: 2}}}]
     outcome = await box.cluster.run(pod("p", containers=own))
@@ -159,7 +161,7 @@ async def test_refused_pod_is_told(box: Box) -> None:
     assert "Requested: 2, Available: 1" in outcome.message
 
 
-async def test_extended_resource_is_served_by_a_class(box: Box) -> None:
+async def test_extended_resource_is_served_by_a_class(box: StartedBox) -> None:
     box.publish(3)
     own = [
         {"name": "a", "image": "i", "resources": {"limits": {"example.com/gpu": 2}}},
@@ -181,7 +183,7 @@ async def test_extended_resource_is_served_by_a_class(box: Box) -> None:
     assert box.claims() == {}
 
 
-async def test_no_execute_taint_evicts_those_who_do_not_tolerate_it(box: Box) -> None:
+async def test_no_execute_taint_evicts_those_who_do_not_tolerate_it(box: StartedBox) -> None:
     box.publish(3)
     any_effect = {"key": "hot", "operator": "Exists"}
     toleration = {**any_effect, "effect": "NoExecute"}
@@ -198,7 +200,7 @@ async def test_no_execute_taint_evicts_those_who_do_not_tolerate_it(box: Box) ->
     assert await box.cluster.evict() == {}
 
 
-async def test_taint_rule_evicts_and_keeps_away(box: Box) -> None:
+async def test_taint_rule_evicts_and_keeps_away(box: StartedBox) -> None:
     box.publish(2)
     await box.cluster.apply([template("one"), pod("p", g="template/one"), pod("q", g="template/one")])
     rule = {
@@ -218,27 +220,27 @@ async def test_taint_rule_evicts_and_keeps_away(box: Box) -> None:
     assert (await box.cluster.retry("r")).running
 
 
-async def test_tainted_device_is_given_to_nobody(box: Box) -> None:
+async def test_tainted_device_is_given_to_nobody(box: StartedBox) -> None:
     box.publish(2, taints={0: [{"key": "hot", "effect": "NoSchedule"}]})
     await box.cluster.apply([claim("one")])
     outcome = await box.cluster.run(pod("p", g="claim/one"))
     assert outcome.claims == {"one": (f"{DRIVER}/{NODE}/gpu-1",)}
 
 
-async def test_restarted_kubelet_wipes_the_slices(box: Box) -> None:
+async def test_restarted_kubelet_wipes_the_slices(box: StartedBox) -> None:
     box.publish(1)
     assert len(await box.cluster.slices(DRIVER)) == 1
     await box.kubelet.restart()
     await eventually(lambda: box.server.store.list("resourceslices") == [], "the wipe")
 
 
-async def test_server_that_is_down_is_told(box: Box) -> None:
+async def test_server_that_is_down_is_told(box: StartedBox) -> None:
     box.server.down()
     with pytest.raises(ApiFailed, match="does not answer"):
         await box.cluster.run(pod("p"))
 
 
-async def test_unknown_kind_is_told_with_the_known_ones(box: Box) -> None:
+async def test_unknown_kind_is_told_with_the_known_ones(box: StartedBox) -> None:
     with pytest.raises(UnknownKind) as raised:
         await box.cluster.apply([{"kind": "Deployment"}])
     assert str(raised.value) == (
@@ -247,7 +249,7 @@ async def test_unknown_kind_is_told_with_the_known_ones(box: Box) -> None:
     )
 
 
-async def test_amount_that_is_no_number_is_told(box: Box) -> None:
+async def test_amount_that_is_no_number_is_told(box: StartedBox) -> None:
     own = [{"name": "main", "image": "i", "resources": {"limits": {PLUGIN: "half"}}}]
     with pytest.raises(ManifestError, match=f"container main: {PLUGIN}: "):
         await box.cluster.run(pod("p", containers=own))

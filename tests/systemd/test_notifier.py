@@ -18,7 +18,7 @@ from sandbox.nodes import path
 from tests.waiting import eventually
 
 
-class Manager:
+class _Manager:
     """systemd's end of the socket: every message, line by line."""
 
     def __init__(self, address: Path) -> None:
@@ -42,14 +42,14 @@ class Manager:
 
 
 @pytest.fixture
-def manager(short_dir: Path) -> Iterator[Manager]:
-    made = Manager(short_dir / "notify")
+def manager(short_dir: Path) -> Iterator[_Manager]:
+    made = _Manager(short_dir / "notify")
     yield made
     made.close()
 
 
 @pytest.fixture
-def as_a_service(manager: Manager, monkeypatch: pytest.MonkeyPatch) -> None:
+def as_a_service(manager: _Manager, monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment that systemd gives to the agent."""
     monkeypatch.setenv("NOTIFY_SOCKET", str(manager.address))
     monkeypatch.setenv("WATCHDOG_USEC", "400000")
@@ -61,7 +61,7 @@ def box(as_a_service: None) -> SandboxNode:
     return SandboxNode(path("l4-2"), reconcile_interval=0.1)
 
 
-async def test_systemd_hears_of_start_reload_and_end_in_order(box: SandboxNode, manager: Manager) -> None:
+async def test_systemd_hears_of_start_reload_and_end_in_order(box: SandboxNode, manager: _Manager) -> None:
     async with box:
         await box.registered()
         await eventually(lambda: "STATUS=active; ready" in manager.told, "the status line")
@@ -79,7 +79,7 @@ async def test_systemd_hears_of_start_reload_and_end_in_order(box: SandboxNode, 
 
 
 async def test_a_refused_configuration_ends_the_reload_too(
-    manager: Manager, as_a_service: None, tmp_path: Path
+    manager: _Manager, as_a_service: None, tmp_path: Path
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("apiVersion: ostler.dev/v1alpha1\nkind: Config\n")
@@ -93,7 +93,7 @@ async def test_a_refused_configuration_ends_the_reload_too(
         assert "RELOADING=1" in manager.told[before:]
 
 
-async def test_signs_of_life_stop_when_the_process_stands_still(box: SandboxNode, manager: Manager) -> None:
+async def test_signs_of_life_stop_when_the_process_stands_still(box: SandboxNode, manager: _Manager) -> None:
     async with box:
         await eventually(lambda: manager.told.count("WATCHDOG=1") >= 3, "signs of life, twice as often as asked for")
         box.agent.send(signal.SIGSTOP)
@@ -115,7 +115,7 @@ async def test_sigabrt_leaves_in_the_log_where_it_hung(box: SandboxNode) -> None
     assert re.search(r'^  File "\S+/ostler/cli/main\.py", line \d+ in main$', log, re.MULTILINE)
 
 
-def test_a_manager_that_does_not_read_holds_nothing_up_for_long(manager: Manager) -> None:
+def test_a_manager_that_does_not_read_holds_nothing_up_for_long(manager: _Manager) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": str(manager.address)})
     for _ in range(10_000):
         if not notifier.send("STATUS=again"):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from deploy.generate import NAMESPACE
-from tests.cluster.chart.calls import ALLOWED, BY_EITHER, BY_POLICY, BY_ROLE, Call, refused
+from tests.cluster.chart.calls import ALLOWED, BY_EITHER, BY_POLICY, BY_ROLE, AccountCall, refused
 from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.rig.api import STRATEGIC, Object
 
@@ -83,10 +83,10 @@ POD: Object = {
 UID_OF_OTHER: Object = {"kind": "Node", "name": OWN, "uid": OTHER}
 ABOUT_OWN: Object = {key: event("Node", OWN)[key] for key in ("involvedObject", "source")}
 
-CALLS: list[Call] = [
+CALLS: list[AccountCall] = [
     # It compares the Node of its name with the machine that it runs on. A role cannot say "its own".
-    Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
-    Call("GET", f"{CORE}/nodes/{OTHER}", ALLOWED),
+    AccountCall("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
+    AccountCall("GET", f"{CORE}/nodes/{OTHER}", ALLOWED),
     *refused(
         ("POST", f"{CORE}/nodes"),
         ("PATCH", f"{CORE}/nodes/{OWN}"),
@@ -94,19 +94,23 @@ CALLS: list[Call] = [
         ("DELETE", f"{CORE}/nodes/{OTHER}"),
         ("GET", f"{CORE}/nodes/{OWN}/proxy/pods"),
     ),
-    Call("POST", EVENTS, ALLOWED, event("Node", OWN), "about its own Node"),
-    Call("PATCH", f"{EVENTS}/own", ALLOWED, {"count": 2}, "which is about its own Node"),
-    Call("POST", EVENTS, BY_POLICY, event("Node", OTHER), "about another Node"),
-    Call("POST", EVENTS, BY_POLICY, event("Pod", OWN), "about a Pod with its Node's name"),
-    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, "kubelet"), "about its own Node, as another component"),
-    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, source={"component": "ostler"}), "without its node as source"),
-    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, involvedObject=UID_OF_OTHER), "with the uid of another Node"),
-    Call("POST", EVENTS, BY_POLICY, event("Node", OWN, related=UID_OF_OTHER), "with a related object"),
-    Call("PATCH", f"{EVENTS}/other", BY_POLICY, {"count": 2}, "which is about another Node"),
-    Call("PATCH", f"{EVENTS}/other", BY_POLICY, ABOUT_OWN, "to be about its own Node"),
-    Call("PATCH", f"{EVENTS}/own", BY_POLICY, {"involvedObject": UID_OF_OTHER}, "to be about another Node"),
-    Call("PATCH", f"{EVENTS}/kubelets", BY_POLICY, {"count": 2}, "which another component made"),
-    Call("PATCH", f"{EVENTS}/kubelets", BY_POLICY, ABOUT_OWN, "which another component made, to be its own"),
+    AccountCall("POST", EVENTS, ALLOWED, event("Node", OWN), "about its own Node"),
+    AccountCall("PATCH", f"{EVENTS}/own", ALLOWED, {"count": 2}, "which is about its own Node"),
+    AccountCall("POST", EVENTS, BY_POLICY, event("Node", OTHER), "about another Node"),
+    AccountCall("POST", EVENTS, BY_POLICY, event("Pod", OWN), "about a Pod with its Node's name"),
+    AccountCall("POST", EVENTS, BY_POLICY, event("Node", OWN, "kubelet"), "about its own Node, as another component"),
+    AccountCall(
+        "POST", EVENTS, BY_POLICY, event("Node", OWN, source={"component": "ostler"}), "without its node as source"
+    ),
+    AccountCall(
+        "POST", EVENTS, BY_POLICY, event("Node", OWN, involvedObject=UID_OF_OTHER), "with the uid of another Node"
+    ),
+    AccountCall("POST", EVENTS, BY_POLICY, event("Node", OWN, related=UID_OF_OTHER), "with a related object"),
+    AccountCall("PATCH", f"{EVENTS}/other", BY_POLICY, {"count": 2}, "which is about another Node"),
+    AccountCall("PATCH", f"{EVENTS}/other", BY_POLICY, ABOUT_OWN, "to be about its own Node"),
+    AccountCall("PATCH", f"{EVENTS}/own", BY_POLICY, {"involvedObject": UID_OF_OTHER}, "to be about another Node"),
+    AccountCall("PATCH", f"{EVENTS}/kubelets", BY_POLICY, {"count": 2}, "which another component made"),
+    AccountCall("PATCH", f"{EVENTS}/kubelets", BY_POLICY, ABOUT_OWN, "which another component made, to be its own"),
     *refused(
         ("GET", EVENTS),
         ("GET", f"{EVENTS}/own"),
@@ -137,11 +141,11 @@ CALLS: list[Call] = [
         ("DELETE", "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/ostler-events"),
         ("GET", "/metrics"),
     ),
-    Call("POST", f"{CORE}/namespaces/default/pods", BY_ROLE, POD),
+    AccountCall("POST", f"{CORE}/namespaces/default/pods", BY_ROLE, POD),
 ]
 """With the chart's defaults."""
 
-NO_DRA: list[Call] = refused(
+NO_DRA: list[AccountCall] = refused(
     ("GET", f"{CORE}/nodes"),
     ("GET", f"{CORE}/nodes?fieldSelector=metadata.name={OWN}"),
     ("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1"),
@@ -158,33 +162,37 @@ NO_DRA: list[Call] = refused(
 )
 """Without ``dra.enabled``."""
 
-DRA_CALLS: list[Call] = [
+DRA_CALLS: list[AccountCall] = [
     # It asks for its own node's pods alone. A role cannot say so, and has no word for "listed once" (claims).
-    Call("GET", f"{CORE}/pods?fieldSelector=spec.nodeName={OWN}", ALLOWED),
-    Call("GET", f"{CORE}/pods?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName={OWN}", ALLOWED),
-    Call("GET", f"{CORE}/pods", ALLOWED),
-    Call("GET", f"{OURS}/pods", ALLOWED),
-    Call("GET", f"{DRA}/resourceclaims?limit=500", ALLOWED),
-    Call("GET", CLAIMS, ALLOWED),
+    AccountCall("GET", f"{CORE}/pods?fieldSelector=spec.nodeName={OWN}", ALLOWED),
+    AccountCall("GET", f"{CORE}/pods?watch=true&timeoutSeconds=1&fieldSelector=spec.nodeName={OWN}", ALLOWED),
+    AccountCall("GET", f"{CORE}/pods", ALLOWED),
+    AccountCall("GET", f"{OURS}/pods", ALLOWED),
+    AccountCall("GET", f"{DRA}/resourceclaims?limit=500", ALLOWED),
+    AccountCall("GET", CLAIMS, ALLOWED),
     # A role cannot say "those of its own pods".
-    Call("GET", f"{CLAIMS}/own", ALLOWED),
-    Call("GET", f"{CLAIMS}/other", ALLOWED),
-    Call("PATCH", f"{CLAIMS}/own/status", ALLOWED, told(DRIVER), "of its own device"),
-    Call("PUT", f"{CLAIMS}/own/status", ALLOWED, REPLACED, "of its own device"),
-    Call("PATCH", f"{CLAIMS}/mixed/status", ALLOWED, told(DRIVER), "of its own device, beside another driver's"),
-    Call("PATCH", f"{CLAIMS}/free/status", BY_POLICY, LABEL, "without a device"),
-    Call("PATCH", f"{CLAIMS}/other/status", BY_POLICY, LABEL, "of another node"),
-    Call("PATCH", f"{CLAIMS}/foreign/status", BY_POLICY, LABEL, "of another driver"),
-    Call("PATCH", f"{CLAIMS}/other/status", BY_EITHER, told(DRIVER, OTHER), "of another node's device"),
-    Call("PATCH", f"{CLAIMS}/foreign/status", BY_EITHER, told(FOREIGN), "of another driver's device"),
-    Call("PATCH", f"{CLAIMS}/mixed/status", BY_EITHER, told(FOREIGN), "of another driver's device, beside its own"),
-    Call("PATCH", f"{CLAIMS}/shared/status", ALLOWED, told(DRIVER), "of its own device, beside another node's"),
-    Call(
+    AccountCall("GET", f"{CLAIMS}/own", ALLOWED),
+    AccountCall("GET", f"{CLAIMS}/other", ALLOWED),
+    AccountCall("PATCH", f"{CLAIMS}/own/status", ALLOWED, told(DRIVER), "of its own device"),
+    AccountCall("PUT", f"{CLAIMS}/own/status", ALLOWED, REPLACED, "of its own device"),
+    AccountCall("PATCH", f"{CLAIMS}/mixed/status", ALLOWED, told(DRIVER), "of its own device, beside another driver's"),
+    AccountCall("PATCH", f"{CLAIMS}/free/status", BY_POLICY, LABEL, "without a device"),
+    AccountCall("PATCH", f"{CLAIMS}/other/status", BY_POLICY, LABEL, "of another node"),
+    AccountCall("PATCH", f"{CLAIMS}/foreign/status", BY_POLICY, LABEL, "of another driver"),
+    AccountCall("PATCH", f"{CLAIMS}/other/status", BY_EITHER, told(DRIVER, OTHER), "of another node's device"),
+    AccountCall("PATCH", f"{CLAIMS}/foreign/status", BY_EITHER, told(FOREIGN), "of another driver's device"),
+    AccountCall(
+        "PATCH", f"{CLAIMS}/mixed/status", BY_EITHER, told(FOREIGN), "of another driver's device, beside its own"
+    ),
+    AccountCall("PATCH", f"{CLAIMS}/shared/status", ALLOWED, told(DRIVER), "of its own device, beside another node's"),
+    AccountCall(
         "PATCH", f"{CLAIMS}/shared/status", BY_EITHER, told(DRIVER, OTHER), "of another node's device, beside its own"
     ),
-    Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, OTHER), "of a device that it has not"),
-    Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, reservedFor=None), "that takes it from its users"),
-    Call("PATCH", f"{CLAIMS}/own/status", BY_EITHER, {"status": None}, "that takes all away"),
+    AccountCall("PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, OTHER), "of a device that it has not"),
+    AccountCall(
+        "PATCH", f"{CLAIMS}/own/status", BY_EITHER, told(DRIVER, reservedFor=None), "that takes it from its users"
+    ),
+    AccountCall("PATCH", f"{CLAIMS}/own/status", BY_EITHER, {"status": None}, "that takes all away"),
     *refused(
         ("GET", f"{DRA}/resourceclaims?watch=true&timeoutSeconds=1"),
         ("GET", f"{CLAIMS}?watch=true&timeoutSeconds=1"),
@@ -197,11 +205,11 @@ DRA_CALLS: list[Call] = [
 ]
 """With ``dra.enabled``."""
 
-BY_NODE_CALLS: list[Call] = [
+BY_NODE_CALLS: list[AccountCall] = [
     # It asks for its own Node alone, which a role cannot say.
-    Call("GET", f"{CORE}/nodes?fieldSelector=metadata.name={OWN}", ALLOWED),
-    Call("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={OWN}", ALLOWED),
-    Call("GET", f"{CORE}/nodes", ALLOWED),
+    AccountCall("GET", f"{CORE}/nodes?fieldSelector=metadata.name={OWN}", ALLOWED),
+    AccountCall("GET", f"{CORE}/nodes?watch=true&timeoutSeconds=1&fieldSelector=metadata.name={OWN}", ALLOWED),
+    AccountCall("GET", f"{CORE}/nodes", ALLOWED),
 ]
 """With ``dra.doorByNode``."""
 
@@ -216,24 +224,24 @@ def allocatable(number: str | None, resource: str = GPU) -> Object:
     return {"status": {"allocatable": {resource: number}}}
 
 
-NO_NODE_STATUS: list[Call] = refused(("PATCH", STATUS))
+NO_NODE_STATUS: list[AccountCall] = refused(("PATCH", STATUS))
 """Without ``patchAllocatable.enabled``."""
-NODE_STATUS_CALLS: list[Call] = [
-    Call("PATCH", STATUS, ALLOWED, allocatable("3"), "that lowers what it serves"),
-    Call("PATCH", STATUS, ALLOWED, allocatable("0"), "that says it has none"),
-    Call("PATCH", STATUS, ALLOWED, allocatable("4"), "that says what is there"),
-    Call("PATCH", STATUS, BY_POLICY, allocatable("5"), "above the capacity"),
-    Call("PATCH", STATUS, BY_EITHER, allocatable("-1"), "below zero"),
-    Call("PATCH", STATUS, BY_EITHER, allocatable("500m"), "of half a device"),
-    Call("PATCH", STATUS, BY_EITHER, allocatable("many"), "that is no number"),
-    Call("PATCH", STATUS, BY_POLICY, allocatable(None), "that takes the resource away"),
-    Call("PATCH", STATUS, BY_POLICY, allocatable("1", "nvidia.com/new"), "of a resource that is not there"),
-    Call("PATCH", STATUS, BY_POLICY, allocatable("2", UNSERVED), "of another's resource"),
-    Call("PATCH", STATUS, BY_POLICY, allocatable("1", "cpu"), "of CPUs"),
-    Call("PATCH", STATUS, BY_POLICY, allocatable("0", "pods"), "of pods"),
-    Call("PATCH", STATUS, BY_POLICY, {"status": {"capacity": {GPU: "8"}}}, "of capacity"),
+NODE_STATUS_CALLS: list[AccountCall] = [
+    AccountCall("PATCH", STATUS, ALLOWED, allocatable("3"), "that lowers what it serves"),
+    AccountCall("PATCH", STATUS, ALLOWED, allocatable("0"), "that says it has none"),
+    AccountCall("PATCH", STATUS, ALLOWED, allocatable("4"), "that says what is there"),
+    AccountCall("PATCH", STATUS, BY_POLICY, allocatable("5"), "above the capacity"),
+    AccountCall("PATCH", STATUS, BY_EITHER, allocatable("-1"), "below zero"),
+    AccountCall("PATCH", STATUS, BY_EITHER, allocatable("500m"), "of half a device"),
+    AccountCall("PATCH", STATUS, BY_EITHER, allocatable("many"), "that is no number"),
+    AccountCall("PATCH", STATUS, BY_POLICY, allocatable(None), "that takes the resource away"),
+    AccountCall("PATCH", STATUS, BY_POLICY, allocatable("1", "nvidia.com/new"), "of a resource that is not there"),
+    AccountCall("PATCH", STATUS, BY_POLICY, allocatable("2", UNSERVED), "of another's resource"),
+    AccountCall("PATCH", STATUS, BY_POLICY, allocatable("1", "cpu"), "of CPUs"),
+    AccountCall("PATCH", STATUS, BY_POLICY, allocatable("0", "pods"), "of pods"),
+    AccountCall("PATCH", STATUS, BY_POLICY, {"status": {"capacity": {GPU: "8"}}}, "of capacity"),
     *(
-        Call("PATCH", STATUS, BY_POLICY, {"status": {field: value}}, f"of {field}")
+        AccountCall("PATCH", STATUS, BY_POLICY, {"status": {field: value}}, f"of {field}")
         for field, value in (
             ("conditions", []),
             ("addresses", []),
@@ -244,13 +252,13 @@ NODE_STATUS_CALLS: list[Call] = [
         )
     ),
     *(
-        Call("PATCH", STATUS, BY_POLICY, {"metadata": {field: value}}, f"of {field}")
+        AccountCall("PATCH", STATUS, BY_POLICY, {"metadata": {field: value}}, f"of {field}")
         for field, value in (("labels", {"tried": "yes"}), ("annotations", {"tried": "yes"}))
     ),
-    Call("PATCH", f"{CORE}/nodes/{OTHER}/status", BY_POLICY, allocatable("3"), "of another Node"),
+    AccountCall("PATCH", f"{CORE}/nodes/{OTHER}/status", BY_POLICY, allocatable("3"), "of another Node"),
 ]
 """With ``patchAllocatable.enabled``."""
-UNBOUND_NODE_STATUS: list[Call] = [Call("PATCH", STATUS, BY_POLICY, allocatable("3"))]
+UNBOUND_NODE_STATUS: list[AccountCall] = [AccountCall("PATCH", STATUS, BY_POLICY, allocatable("3"))]
 
 PODS = f"{CORE}/namespaces/default/pods"
 
@@ -271,22 +279,26 @@ def condition(kind: str, **more: Any) -> Object:
     return {"status": {"conditions": [{"type": kind, "status": "True"}], **more}}
 
 
-_EVICT_CALLS: list[Call] = [
-    Call("DELETE", f"{PODS}/by-name", ALLOWED, None, "that asks by name"),
-    Call("DELETE", f"{PODS}/by-claim", BY_POLICY, None, "that names its claim"),
-    Call("DELETE", f"{PODS}/elsewhere", BY_POLICY, None, "of another node"),
-    Call("PATCH", f"{PODS}/by-name/status", ALLOWED, condition("DisruptionTarget"), "that it is evicted", STRATEGIC),
-    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("Resized"), "that it is otherwise", STRATEGIC),
-    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget"), "that nothing else is so"),
-    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget", phase="Failed"), "of its phase"),
-    Call("PATCH", f"{PODS}/by-name/status", BY_POLICY, LABEL, "of its labels"),
-    Call("PATCH", f"{PODS}/by-claim/status", BY_POLICY, condition("DisruptionTarget"), "that names its claim"),
-    Call("PATCH", f"{PODS}/elsewhere/status", BY_POLICY, condition("DisruptionTarget"), "of another node"),
+_EVICT_CALLS: list[AccountCall] = [
+    AccountCall("DELETE", f"{PODS}/by-name", ALLOWED, None, "that asks by name"),
+    AccountCall("DELETE", f"{PODS}/by-claim", BY_POLICY, None, "that names its claim"),
+    AccountCall("DELETE", f"{PODS}/elsewhere", BY_POLICY, None, "of another node"),
+    AccountCall(
+        "PATCH", f"{PODS}/by-name/status", ALLOWED, condition("DisruptionTarget"), "that it is evicted", STRATEGIC
+    ),
+    AccountCall("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("Resized"), "that it is otherwise", STRATEGIC),
+    AccountCall("PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget"), "that nothing else is so"),
+    AccountCall(
+        "PATCH", f"{PODS}/by-name/status", BY_POLICY, condition("DisruptionTarget", phase="Failed"), "of its phase"
+    ),
+    AccountCall("PATCH", f"{PODS}/by-name/status", BY_POLICY, LABEL, "of its labels"),
+    AccountCall("PATCH", f"{PODS}/by-claim/status", BY_POLICY, condition("DisruptionTarget"), "that names its claim"),
+    AccountCall("PATCH", f"{PODS}/elsewhere/status", BY_POLICY, condition("DisruptionTarget"), "of another node"),
     *refused(("GET", f"{PODS}/by-name"), ("POST", f"{PODS}/by-name/eviction"), ("PATCH", f"{PODS}/by-name")),
 ]
 
 
-def evict_calls(version: str) -> list[Call]:
+def evict_calls(version: str) -> list[AccountCall]:
     """With ``dra.evictByName``. An older API server drops what makes a pod one that asks by name."""
     if has_dra_gates(version):
         return _EVICT_CALLS
@@ -299,13 +311,13 @@ HELD_PODS: list[Object] = [
     pod("elsewhere", OTHER, by_name=True),
 ]
 
-UNBOUND: list[Call] = [
-    Call("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
-    Call("POST", EVENTS, BY_POLICY, event("Node", OWN), "about any Node"),
-    Call("PATCH", f"{EVENTS}/own", BY_POLICY, {"count": 2}),
+UNBOUND: list[AccountCall] = [
+    AccountCall("GET", f"{CORE}/nodes/{OWN}", ALLOWED),
+    AccountCall("POST", EVENTS, BY_POLICY, event("Node", OWN), "about any Node"),
+    AccountCall("PATCH", f"{EVENTS}/own", BY_POLICY, {"count": 2}),
 ]
 """With a token of the account that is bound to no pod, and so says no node."""
-UNBOUND_DRA: list[Call] = [Call("PATCH", f"{CLAIMS}/own/status", BY_POLICY, LABEL)]
+UNBOUND_DRA: list[AccountCall] = [AccountCall("PATCH", f"{CLAIMS}/own/status", BY_POLICY, LABEL)]
 """The same with ``dra.enabled``; those about slices come on top."""
 
 

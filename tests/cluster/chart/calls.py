@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from deploy.generate import NAMESPACE
-from tests.cluster.rig.api import MERGE, Api, Object, Refused
-from tests.cluster.rig.processes import NotReady, wait_until
+from tests.cluster.rig.api import MERGE, ApiRefused, Object, RigApi
+from tests.cluster.rig.processes import ProcessNotReady, wait_until
 from tests.deploy.chart.rights import Right
 
 ALLOWED = "allowed"
@@ -23,7 +23,7 @@ IN_FORCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class AccountCall:
     """A request and who refuses it, if anybody: written requests are dry runs, so that nothing is left of them."""
 
     method: str
@@ -40,14 +40,14 @@ class Call:
         """Whether that is what the table says."""
         return outcome in self.answer.split(" or ")
 
-    def outcome(self, api: Api) -> str:
+    def outcome(self, api: RigApi) -> str:
         """What the API server says."""
         write = self.method != "GET"
         kind = self.patch if self.method == "PATCH" else "application/json"
         path = self.path + ("?dryRun=All" if write and "?" not in self.path else "")
         try:
             api.request(self.method, path, self.body, kind)
-        except Refused as refused:
+        except ApiRefused as refused:
             if refused.status == 404:
                 # Whoever may not ask is not told whether it is there.
                 return ALLOWED
@@ -57,7 +57,7 @@ class Call:
         return ALLOWED
 
 
-def wrong(api: Api, calls: Sequence[Call]) -> dict[str, str]:
+def wrong(api: RigApi, calls: Sequence[AccountCall]) -> dict[str, str]:
     """Calls whose outcome is another than the table has it, with that outcome.
 
     The API server takes up policies one by one: those with a wrong outcome are made again until all are in force.
@@ -70,29 +70,31 @@ def wrong(api: Api, calls: Sequence[Call]) -> dict[str, str]:
         found.update(again)
         return not found
 
-    with contextlib.suppress(NotReady):
+    with contextlib.suppress(ProcessNotReady):
         wait_until("the policies are in force", none_is_wrong, IN_FORCE)
     return found
 
 
-def outcomes(api: Api, calls: Sequence[Call]) -> dict[str, str]:
+def outcomes(api: RigApi, calls: Sequence[AccountCall]) -> dict[str, str]:
     """Calls whose outcome is another than the table has it now, with that outcome."""
     # Every call takes milliseconds, and all are in one failure's message: one test for the table says more.
     every = ((call, call.outcome(api)) for call in calls)
     return {line_of(call): outcome for call, outcome in every if not call.right(outcome)}
 
 
-def line_of(call: Call) -> str:
+def line_of(call: AccountCall) -> str:
     """A call and what the table says of it."""
     return f"{call}: {call.answer}"
 
 
-def refused(*calls: tuple[str, str]) -> list[Call]:
+def refused(*calls: tuple[str, str]) -> list[AccountCall]:
     """Calls that no role allows."""
-    return [Call(method, path, BY_ROLE, {} if method in {"POST", "PUT", "PATCH"} else None) for method, path in calls]
+    return [
+        AccountCall(method, path, BY_ROLE, {} if method in {"POST", "PUT", "PATCH"} else None) for method, path in calls
+    ]
 
 
-def rights_of(api: Api) -> set[Right]:
+def rights_of(api: RigApi) -> set[Right]:
     """The rights that the API server says whoever asks has."""
     found: set[Right] = set()
     per_namespace = {name: _rules(api, name) for name in ("default", NAMESPACE, "kube-system")}
@@ -103,7 +105,7 @@ def rights_of(api: Api) -> set[Right]:
     return found
 
 
-def _rules(api: Api, namespace: str) -> set[tuple[str, str, str]]:
+def _rules(api: RigApi, namespace: str) -> set[tuple[str, str, str]]:
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SelfSubjectRulesReview",

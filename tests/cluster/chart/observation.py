@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from tests.cluster.chart.release import Release, ready
 from tests.cluster.rig.agent import allocatable
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids
 
 PAUSES = (0.01, 0.05)
@@ -24,7 +24,7 @@ Seen = list[tuple[float, _Seen]]
 class Observation:
     """A context: while it is open, threads note what is seen of a resource and of the agents."""
 
-    def __init__(self, release: Release, node: Node, resource: str) -> None:
+    def __init__(self, release: Release, node: RigNode, resource: str) -> None:
         self.devices: Seen[int] = []
         """How many devices the kubelet knows to be healthy."""
         self.offered: Seen[int] = []

@@ -11,9 +11,9 @@ from typing import Any
 from deploy.generate import CHART, NAMESPACE
 from tests.cluster.components.build import containerd, tools
 from tests.cluster.rig.agent import RECORDED
-from tests.cluster.rig.api import Api, Credentials, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi, RigCredentials
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.image.build import NAME, image_archive
 
@@ -32,7 +32,7 @@ KINDS = (
 Values = dict[str, Any]
 
 
-def import_image(node: Node) -> None:
+def import_image(node: RigNode) -> None:
     """Make the image known to a node under both names."""
     ctr = (containerd() / "ctr", "-n", "k8s.io", "images")
     node.import_image(image_archive())
@@ -47,7 +47,7 @@ def recorded(name: str) -> Path:
 class Release:
     """A release in the chart's namespace; ``seconds`` is what the last call of Helm took, ``said`` its words."""
 
-    def __init__(self, cluster: Cluster, name: str = "ostler") -> None:
+    def __init__(self, cluster: RigCluster, name: str = "ostler") -> None:
         self._cluster = cluster
         self._name = name
         self._helm = tools() / "helm"
@@ -55,7 +55,7 @@ class Release:
         self.said = ""
 
     @property
-    def api(self) -> Api:
+    def api(self) -> RigApi:
         """The API server, asked as its administrator."""
         return self._cluster.api
 
@@ -112,16 +112,16 @@ class Release:
         shown = self._cluster.kubectl("get", KINDS, "-A", "-l", OURS, "-o", "name")
         return sorted(shown.split())
 
-    def token(self, node: Node) -> str:
+    def token(self, node: RigNode) -> str:
         """The token that the agent itself has, from its pod's volume."""
         uid = self.agent()["metadata"]["uid"]
         return node.run(
             "sh", "-c", f"cat /var/lib/kubelet/pods/{uid}/volumes/kubernetes.io~projected/kube-api-access-*/token"
         )
 
-    def api_as(self, token: str) -> Api:
+    def api_as(self, token: str) -> RigApi:
         """The API server, asked with a token."""
-        return self._cluster.api_as(Credentials(token=token))
+        return self._cluster.api_as(RigCredentials(token=token))
 
     def _apply(self, command: str, options: Sequence[str], recording: str, values: Values | None) -> None:
         repository, _, tag = NAME.partition(":")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.chart.account import DRIVER, FOREIGN, LABEL, OTHER, OWN, SLICES
-from tests.cluster.chart.calls import ALLOWED, BY_EITHER, BY_POLICY, BY_ROLE, Call, refused
+from tests.cluster.chart.calls import ALLOWED, BY_EITHER, BY_POLICY, BY_ROLE, AccountCall, refused
 from tests.cluster.rig.api import Object
 
 HIGHEST = 10**9
@@ -36,58 +36,62 @@ HELD: dict[str, Object] = {
 """Slices that are not the agent's: another node's, two of another driver on its own node, and one of all nodes."""
 
 
-def slice_calls(mine: Object) -> list[Call]:
+def slice_calls(mine: Object) -> list[AccountCall]:
     """The calls; ``mine``: the agent's own slice as it is stored."""
     path = f"{SLICES}/{mine['metadata']['name']}"
     same = {**mine, "metadata": {"name": mine["metadata"]["name"], "labels": {"tried": "yes"}}}
     return [
-        Call("GET", SLICES, ALLOWED),
-        Call("GET", f"{SLICES}?watch=true&timeoutSeconds=1", ALLOWED),
-        Call("GET", f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={OWN}", ALLOWED),
-        Call("GET", f"{SLICES}/other", ALLOWED),
-        Call("POST", SLICES, ALLOWED, resource_slice("new"), "of its own node, driver and pool"),
-        Call("PUT", path, ALLOWED, same, "its own"),
-        Call("PATCH", path, ALLOWED, LABEL, "its own"),
-        Call("PATCH", path, ALLOWED, {"spec": {"pool": {"generation": HIGHEST}}}, "its own, to a higher generation"),
-        Call("DELETE", path, ALLOWED, None, "its own"),
-        Call("POST", SLICES, BY_POLICY, resource_slice("new", nodeName=OTHER), "of another node"),
-        Call(
+        AccountCall("GET", SLICES, ALLOWED),
+        AccountCall("GET", f"{SLICES}?watch=true&timeoutSeconds=1", ALLOWED),
+        AccountCall("GET", f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={OWN}", ALLOWED),
+        AccountCall("GET", f"{SLICES}/other", ALLOWED),
+        AccountCall("POST", SLICES, ALLOWED, resource_slice("new"), "of its own node, driver and pool"),
+        AccountCall("PUT", path, ALLOWED, same, "its own"),
+        AccountCall("PATCH", path, ALLOWED, LABEL, "its own"),
+        AccountCall(
+            "PATCH", path, ALLOWED, {"spec": {"pool": {"generation": HIGHEST}}}, "its own, to a higher generation"
+        ),
+        AccountCall("DELETE", path, ALLOWED, None, "its own"),
+        AccountCall("POST", SLICES, BY_POLICY, resource_slice("new", nodeName=OTHER), "of another node"),
+        AccountCall(
             "POST", SLICES, BY_POLICY, resource_slice("new", pool=OTHER, nodeName=OTHER), "of another node's pool there"
         ),
-        Call("POST", SLICES, BY_POLICY, resource_slice("new", DRIVER, OTHER, HIGHEST), "of another node's pool"),
-        Call("POST", SLICES, BY_POLICY, resource_slice("new", FOREIGN), "of another driver"),
-        Call("POST", SLICES, BY_POLICY, resource_slice("new", FOREIGN, OTHER, HIGHEST), "of another driver's pool"),
-        Call("POST", SLICES, BY_POLICY, resource_slice("new", allNodes=True), "of all nodes"),
-        Call("POST", SLICES, BY_POLICY, resource_slice("new", nodeSelector=LABELLED), "of nodes with a label"),
+        AccountCall("POST", SLICES, BY_POLICY, resource_slice("new", DRIVER, OTHER, HIGHEST), "of another node's pool"),
+        AccountCall("POST", SLICES, BY_POLICY, resource_slice("new", FOREIGN), "of another driver"),
+        AccountCall(
+            "POST", SLICES, BY_POLICY, resource_slice("new", FOREIGN, OTHER, HIGHEST), "of another driver's pool"
+        ),
+        AccountCall("POST", SLICES, BY_POLICY, resource_slice("new", allNodes=True), "of all nodes"),
+        AccountCall("POST", SLICES, BY_POLICY, resource_slice("new", nodeSelector=LABELLED), "of nodes with a label"),
         # Where the server does not have that feature, the field is dropped and the slice has no node.
-        Call("POST", SLICES, BY_EITHER, resource_slice("new", **PER_DEVICE), "of a node for each device"),
+        AccountCall("POST", SLICES, BY_EITHER, resource_slice("new", **PER_DEVICE), "of a node for each device"),
         # What a slice belongs to is immutable; the policy does not rely on that.
-        Call("PATCH", path, BY_EITHER, {"spec": {"nodeName": OTHER}}, "its own, to another node"),
-        Call("PATCH", path, BY_EITHER, {"spec": {"nodeName": None, "allNodes": True}}, "its own, to all nodes"),
-        Call("PATCH", path, BY_EITHER, {"spec": {"driver": FOREIGN}}, "its own, to another driver"),
-        Call("PATCH", path, BY_EITHER, {"spec": {"pool": {"name": OTHER}}}, "its own, to another node's pool"),
+        AccountCall("PATCH", path, BY_EITHER, {"spec": {"nodeName": OTHER}}, "its own, to another node"),
+        AccountCall("PATCH", path, BY_EITHER, {"spec": {"nodeName": None, "allNodes": True}}, "its own, to all nodes"),
+        AccountCall("PATCH", path, BY_EITHER, {"spec": {"driver": FOREIGN}}, "its own, to another driver"),
+        AccountCall("PATCH", path, BY_EITHER, {"spec": {"pool": {"name": OTHER}}}, "its own, to another node's pool"),
         *(call for name in HELD for call in _of_others(name)),
         *refused(("DELETE", SLICES)),
     ]
 
 
-def _of_others(name: str) -> list[Call]:
+def _of_others(name: str) -> list[AccountCall]:
     taken = {"spec": resource_slice(name)["spec"]}
     path, body = f"{SLICES}/{name}", HELD[name]
     return [
-        Call("PUT", path, BY_POLICY, body, "as it is"),
-        Call("PATCH", path, BY_POLICY, LABEL),
-        Call("PATCH", path, BY_POLICY, {"spec": {"pool": {"generation": HIGHEST}}}, "to a higher generation"),
-        Call("PATCH", path, BY_EITHER, taken, "to be its own"),
-        Call("DELETE", path, BY_POLICY),
+        AccountCall("PUT", path, BY_POLICY, body, "as it is"),
+        AccountCall("PATCH", path, BY_POLICY, LABEL),
+        AccountCall("PATCH", path, BY_POLICY, {"spec": {"pool": {"generation": HIGHEST}}}, "to a higher generation"),
+        AccountCall("PATCH", path, BY_EITHER, taken, "to be its own"),
+        AccountCall("DELETE", path, BY_POLICY),
     ]
 
 
-def unbound_slice_calls(mine: Object) -> list[Call]:
+def unbound_slice_calls(mine: Object) -> list[AccountCall]:
     """The same writes with a token that says no node: none is allowed."""
     outcome = {ALLOWED: BY_POLICY}
     return [
-        Call(call.method, call.path, outcome.get(call.answer, call.answer), call.body, call.about)
+        AccountCall(call.method, call.path, outcome.get(call.answer, call.answer), call.body, call.about)
         for call in slice_calls(mine)
         if call.method != "GET" and call.answer != BY_ROLE
     ]

@@ -27,12 +27,12 @@ from tests.cluster.chart.account import (
     evict_calls,
     held_objects,
 )
-from tests.cluster.chart.calls import BY_POLICY, Call, outcomes, rights_of, wrong
+from tests.cluster.chart.calls import BY_POLICY, AccountCall, outcomes, rights_of, wrong
 from tests.cluster.chart.release import Release
 from tests.cluster.chart.slice_calls import HELD, slice_calls, unbound_slice_calls
-from tests.cluster.rig.api import MERGE, Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import MERGE, Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.chart.rights import ALWAYS, BY_NAME, BY_NODE, DRA, EVENTS, NODE_STATUS
 
@@ -40,7 +40,7 @@ pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the i
 
 
 @pytest.fixture
-def objects(cluster: Cluster) -> Iterator[None]:
+def objects(cluster: RigCluster) -> Iterator[None]:
     """What calls are about."""
     api = cluster.api
     held = [*held_objects(), *((SLICES, body) for body in HELD.values())]
@@ -53,13 +53,13 @@ def objects(cluster: Cluster) -> Iterator[None]:
         api.delete(f"{collection}/{body['metadata']['name']}")
 
 
-def token_for(api: Api, account: str) -> str:
+def token_for(api: RigApi, account: str) -> str:
     """A token of an account that is bound to no pod."""
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{account}/token"
     return str(api.create(path, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"})["status"]["token"])
 
 
-def wrong_with_numbers(agents: Api, api: Api) -> dict[str, str]:
+def wrong_with_numbers(agents: RigApi, api: RigApi) -> dict[str, str]:
     """Calls about the Node's numbers with a wrong outcome, each asked while the Node had the numbers of the table.
 
     The kubelet reports its own numbers now and then, also of resources that an earlier test's plugins served.
@@ -67,7 +67,7 @@ def wrong_with_numbers(agents: Api, api: Api) -> dict[str, str]:
     found: dict[str, str] = {}
     for call in NODE_STATUS_CALLS:
 
-        def is_asked(call: Call = call) -> bool:
+        def is_asked(call: AccountCall = call) -> bool:
             before = api.request("PATCH", STATUS, NUMBERS, MERGE)
             outcome = outcomes(agents, [call])
             if api.get(STATUS)["metadata"]["resourceVersion"] != before["metadata"]["resourceVersion"]:
@@ -79,19 +79,19 @@ def wrong_with_numbers(agents: Api, api: Api) -> dict[str, str]:
     return found
 
 
-def published(api: Api) -> Object:
+def published(api: RigApi) -> Object:
     """The slice that the agent has published; it is there without devices, too."""
     path = f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={OWN}"
     wait_until("the agent has published a slice", lambda: len(api.items(path)) == 1)
     return api.items(path)[0]
 
 
-def wait_policies(api: Api, calls: Sequence[Call], prepare: Callable[[], object] = lambda: None) -> None:
+def wait_policies(api: RigApi, calls: Sequence[AccountCall], prepare: Callable[[], object] = lambda: None) -> None:
     """The API server reads new policies a second or two after they were made; ``prepare`` comes before each look."""
     for path in {call.path for call in calls if call.answer == BY_POLICY}:
         first = next(call for call in calls if call.answer == BY_POLICY and call.path == path)
 
-        def is_refused(first: Call = first) -> bool:
+        def is_refused(first: AccountCall = first) -> bool:
             prepare()
             return first.outcome(api) == BY_POLICY
 
@@ -100,7 +100,7 @@ def wait_policies(api: Api, calls: Sequence[Call], prepare: Callable[[], object]
 
 @pytest.mark.usefixtures("objects")
 def test_the_account_can_do_what_the_agent_does_and_nothing_else(
-    release: Release, api: Api, node: Node, cluster: Cluster
+    release: Release, api: RigApi, node: RigNode, cluster: RigCluster
 ) -> None:
     assert node.name == OWN
     release.install()

@@ -12,11 +12,11 @@ import pytest
 from deploy.generate import NAMESPACE
 from tests.cluster.chart.release import Release, recorded
 from tests.cluster.rig.agent import OSTLER, allocatable, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import Inside, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1200)]  # the first test may have to build the image
@@ -29,19 +29,19 @@ THEIRS = "version: v1\nflags:\n  migStrategy: none\n  plugin:\n    deviceListStr
 LABEL = "ostler.dev/agent"
 
 
-def ids_before(node: Node) -> list[str]:
+def ids_before(node: RigNode) -> list[str]:
     """What ``ostler`` would offer, looked up before anything is touched: the ids of the plugin before."""
     shown = node.run(*OSTLER, "devices", "--scan", "--recorded", recorded(RECORDING), "-o", "json")
     return sorted(device["offered_id"] for device in json.loads(shown)["devices"] if device.get("resource") == GPU)
 
 
-def plugin_before(node: Node, ids: list[str]) -> Inside:
+def plugin_before(node: RigNode, ids: list[str]) -> Inside:
     """A bare plugin in the place of NVIDIA's."""
     return node.spawn("before", sys.executable, "-m", "bench.floor", PLUGINS, ",".join(ids), "/dev/nvidiactl", GPU)
 
 
 @pytest.fixture
-def schedulable(cluster: Cluster, node: Node) -> Iterator[None]:
+def schedulable(cluster: RigCluster, node: RigNode) -> Iterator[None]:
     """Takes back what the test does to the Node, also when it fails halfway."""
     yield
     cluster.kubectl("uncordon", node.name)
@@ -50,7 +50,7 @@ def schedulable(cluster: Cluster, node: Node) -> Iterator[None]:
 
 @pytest.mark.usefixtures("schedulable")
 def test_a_node_changes_over_and_back_while_pods_keep_their_devices(
-    release: Release, cluster: Cluster, api: Api, node: Node, pods: Pods
+    release: Release, cluster: RigCluster, api: RigApi, node: RigNode, pods: RigPods
 ) -> None:
     ids = ids_before(node)
     before = plugin_before(node, ids)

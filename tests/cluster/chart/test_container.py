@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from tests.cluster.chart.release import Release
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.processes import NotReady, wait_until
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.processes import ProcessNotReady, wait_until
 
 pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
 
@@ -67,7 +67,7 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def inside(installed: Release, cluster: Cluster) -> Any:
+def inside(installed: Release, cluster: RigCluster) -> Any:
     """What ``LOOK`` finds, where the node has a device that containers have no rule for: the kernel's log."""
     cluster.nodes[0].run("sh", "-c", "test -e /dev/strange || mknod /dev/strange c 1 11")
     return json.loads(installed.execute("python3", "-c", LOOK))
@@ -121,7 +121,7 @@ def test_devices_of_the_node_are_shown(installed: Release) -> None:
     assert "network:" not in shown, "what is not seen of interfaces is no matter without rules about NICs"
 
 
-def test_doctor_finds_what_it_needs_and_nothing_wrong(installed: Release, node: Node) -> None:
+def test_doctor_finds_what_it_needs_and_nothing_wrong(installed: Release, node: RigNode) -> None:
     well = {
         "configuration", "machine-id", "rights", "uevents", "rtnetlink", "agent-socket", "agent-ready", "agent-lock",
         "agent-http", "state-folder", "kubelet-device-plugins", "kubelet-registry", "kubelet-socket",
@@ -135,14 +135,14 @@ def test_doctor_finds_what_it_needs_and_nothing_wrong(installed: Release, node: 
         return all(results[name]["verdict"] == "ok" for name in well)
 
     # An agent that has just begun still looks for some of it.
-    with contextlib.suppress(NotReady):
+    with contextlib.suppress(ProcessNotReady):
         wait_until("all is well", is_well)
     assert {name: results[name]["found"] for name in well if results[name]["verdict"] != "ok"} == {}
     assert [name for name, result in results.items() if result["verdict"] in {"failed", "error"}] == []
     assert node.name in results["kubernetes-api"]["found"]
 
 
-def test_what_people_must_know_is_told_on_the_node(installed: Release, cluster: Cluster, node: Node) -> None:
+def test_what_people_must_know_is_told_on_the_node(installed: Release, cluster: RigCluster, node: RigNode) -> None:
     installed.execute("ostler", "quiesce", "--reason", "new driver")
     try:
         wait_until("kubectl shows it", lambda: "new driver" in cluster.kubectl("describe", "node", node.name))
@@ -157,7 +157,7 @@ def test_what_people_must_know_is_told_on_the_node(installed: Release, cluster: 
     assert "Resumed" in cluster.kubectl("describe", "node", node.name)
 
 
-def resumed(api: Api, node: Node) -> int:
+def resumed(api: RigApi, node: RigNode) -> int:
     """How often people were told that an agent of this node was resumed."""
     path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={node.name},reason=Resumed"
     return sum(event.get("count") or 1 for event in api.items(path))

@@ -22,10 +22,10 @@ from tests.cluster.dra.claims import (
     template,
     user,
 )
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 
 pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
@@ -48,7 +48,7 @@ DEBUG: Values = {**VALUES, "config": {**VALUES["config"], "log": {"level": "debu
 
 
 @pytest.fixture
-def claims(release: Release, api: Api, node: Node, pods: Pods) -> Iterator[Claims]:
+def claims(release: Release, api: RigApi, node: RigNode, pods: RigPods) -> Iterator[Claims]:
     """Claims of the default namespace; they are released while the agents still run."""
     made = Claims(api)
     yield made
@@ -59,7 +59,7 @@ def claims(release: Release, api: Api, node: Node, pods: Pods) -> Iterator[Claim
 
 
 @pytest.fixture
-def installed(release: Release, claims: Claims, node: Node) -> Release:
+def installed(release: Release, claims: Claims, node: RigNode) -> Release:
     """The chart with its DRA door open, and the files that a container's NIC brings."""
     release.install(RECORDING, VALUES)
     claims.wait_slices(GPUS + NICS)
@@ -69,7 +69,7 @@ def installed(release: Release, claims: Claims, node: Node) -> Release:
 
 
 def test_a_claim_is_served_from_the_slice_to_the_container_and_its_status_tells_of_the_nic(
-    installed: Release, claims: Claims, pods: Pods
+    installed: Release, claims: Claims, pods: RigPods
 ) -> None:
     claims.create(template("pair", PAIR))
     found = pods.run(user("user", STAY, own="pair"))
@@ -105,7 +105,7 @@ def containers(pod: Object) -> list[Object]:
 
 
 def test_an_upgrade_through_the_standby_serves_claims_all_the_time(
-    installed: Release, claims: Claims, node: Node, pods: Pods
+    installed: Release, claims: Claims, node: RigNode, pods: RigPods
 ) -> None:
     claims.create(template("one"))
     before = pods.run(user("before", own="one"))
@@ -131,7 +131,7 @@ def test_an_upgrade_through_the_standby_serves_claims_all_the_time(
 
 
 def test_the_chart_takes_its_classes_along_and_the_kubelet_the_slices(
-    cluster: Cluster, installed: Release, claims: Claims, node: Node
+    cluster: RigCluster, installed: Release, claims: Claims, node: RigNode
 ) -> None:
     assert "kubectl get deviceclasses,resourceslices" in installed.said
     assert ("docs/dra.md lists their feature gates" in installed.said) is not has_dra_gates(cluster.version)

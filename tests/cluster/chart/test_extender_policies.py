@@ -12,10 +12,10 @@ import pytest
 
 from deploy.generate import NAMESPACE
 from tests.cluster.chart.account import OTHER, OWN, POD, PODS
-from tests.cluster.chart.calls import ALLOWED, BY_POLICY, Call, wrong
-from tests.cluster.rig.api import MERGE, Api, Credentials, Object, Refused
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.pods import Pods
+from tests.cluster.chart.calls import ALLOWED, BY_POLICY, AccountCall, wrong
+from tests.cluster.rig.api import MERGE, ApiRefused, Object, RigApi, RigCredentials
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.chart.rendering import Document, render
 from tests.deploy.chart.test_extender import CELLS
@@ -67,21 +67,21 @@ HELD = (
     pod("waiting", **NOWHERE),
 )
 
-ANYBODY: list[Call] = [
-    Call("POST", PODS, ALLOWED, pod("new"), "without annotations"),
+ANYBODY: list[AccountCall] = [
+    AccountCall("POST", PODS, ALLOWED, pod("new"), "without annotations"),
     *(
-        Call("POST", PODS, BY_POLICY, pod("new", {key: "0"}), f"with {key}")
+        AccountCall("POST", PODS, BY_POLICY, pod("new", {key: "0"}), f"with {key}")
         for key in (PLACES, ISOLATION, f"{GROUP}/pod-gpu-isolation", DEVICES, ALLOCATED)
     ),
-    Call("PATCH", f"{PODS}/recorded", ALLOWED, {"metadata": {"labels": {"tried": "yes"}}}, "with a label"),
-    Call("PATCH", f"{PODS}/recorded", BY_POLICY, annotated(**{PLACES: "others"}), "with other places"),
-    Call("PATCH", f"{PODS}/recorded", BY_POLICY, annotated(**{PLACES: None}), "without its places"),
-    Call("PATCH", f"{PODS}/plain", BY_POLICY, annotated(**{ISOLATION: "1"}), "with devices"),
-    Call("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "with devices"),
-    Call("POST", f"{PODS}/waiting/binding", ALLOWED, binding("waiting"), "without annotations"),
-    Call("POST", f"{PODS}/waiting/binding", BY_POLICY, binding("waiting", **{PLACES: "places"}), "with places"),
+    AccountCall("PATCH", f"{PODS}/recorded", ALLOWED, {"metadata": {"labels": {"tried": "yes"}}}, "with a label"),
+    AccountCall("PATCH", f"{PODS}/recorded", BY_POLICY, annotated(**{PLACES: "others"}), "with other places"),
+    AccountCall("PATCH", f"{PODS}/recorded", BY_POLICY, annotated(**{PLACES: None}), "without its places"),
+    AccountCall("PATCH", f"{PODS}/plain", BY_POLICY, annotated(**{ISOLATION: "1"}), "with devices"),
+    AccountCall("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "with devices"),
+    AccountCall("POST", f"{PODS}/waiting/binding", ALLOWED, binding("waiting"), "without annotations"),
+    AccountCall("POST", f"{PODS}/waiting/binding", BY_POLICY, binding("waiting", **{PLACES: "places"}), "with places"),
     *(
-        Call("POST", PODS, answer, pod("new", {SPEC: text}), f"with the text {text!r}")
+        AccountCall("POST", PODS, answer, pod("new", {SPEC: text}), f"with the text {text!r}")
         for text, answer in (
             ("virtualCluster: team", ALLOWED),
             ('{"leafCellNumber": 1, "virtualCluster": "team"}', ALLOWED),
@@ -92,35 +92,39 @@ ANYBODY: list[Call] = [
             ('virtualCluster: team\n"virtual\\x43luster": secret', BY_POLICY),
         )
     ),
-    Call(
+    AccountCall(
         "PATCH", f"{PODS}/plain", BY_POLICY, annotated(**{SPEC: "virtualCluster: secret"}), "to ask for others' cells"
     ),
 ]
-EXTENDERS: list[Call] = [
-    Call("POST", f"{PODS}/waiting/binding", ALLOWED, binding("waiting", **RECORD, **{DEVICES: "GPU-1"}), "with places"),
-    Call("PATCH", f"{PODS}/recorded/status", ALLOWED, annotated(**{PLACES: "others"}), "with other places"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "with other devices"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{PLACES: None}), "without its places"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}}, "with a message"),
-    Call("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{PLACES: "x"}), "of a pod without a record"),
+EXTENDERS: list[AccountCall] = [
+    AccountCall(
+        "POST", f"{PODS}/waiting/binding", ALLOWED, binding("waiting", **RECORD, **{DEVICES: "GPU-1"}), "with places"
+    ),
+    AccountCall("PATCH", f"{PODS}/recorded/status", ALLOWED, annotated(**{PLACES: "others"}), "with other places"),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "with other devices"),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{PLACES: None}), "without its places"),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}}, "with a message"),
+    AccountCall("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{PLACES: "x"}), "of a pod without a record"),
 ]
-AGENTS: list[Call] = [
+AGENTS: list[AccountCall] = [
     *(
-        Call("PATCH", f"{PODS}/recorded/status", ALLOWED, annotated(**{key: "1"}), f"with another {key}")
+        AccountCall("PATCH", f"{PODS}/recorded/status", ALLOWED, annotated(**{key: "1"}), f"with another {key}")
         for key in (ISOLATION, DEVICES, ALLOCATED)
     ),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{PLACES: "others"}), "with other places"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(other="x"), "with another annotation"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: None}), "without its devices"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"metadata": {"labels": {"tried": "yes"}}}, "with a label"),
-    Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}}, "with a message"),
-    Call("PATCH", f"{PODS}/elsewhere/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "of another node"),
-    Call("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{ALLOCATED: "1"}), "of a pod without a record"),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{PLACES: "others"}), "with other places"),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(other="x"), "with another annotation"),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: None}), "without its devices"),
+    AccountCall(
+        "PATCH", f"{PODS}/recorded/status", BY_POLICY, {"metadata": {"labels": {"tried": "yes"}}}, "with a label"
+    ),
+    AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}}, "with a message"),
+    AccountCall("PATCH", f"{PODS}/elsewhere/status", BY_POLICY, annotated(**{ISOLATION: "1"}), "of another node"),
+    AccountCall("PATCH", f"{PODS}/plain/status", BY_POLICY, annotated(**{ALLOCATED: "1"}), "of a pod without a record"),
 ]
 
 
 @pytest.fixture
-def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
+def policies(api: RigApi, pods: RigPods) -> Iterator[list[Document]]:
     """The chart's accounts, rights and policies, made after the pods that could not be made under them."""
     made = [each for each in render(VALUES) if each["kind"] in COLLECTIONS]
     paths = [f"{COLLECTIONS[each['kind']]}/{each['metadata']['name']}" for each in made]
@@ -128,9 +132,9 @@ def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
         # Tests before this one leave theirs, which are in force for a second or two after they are gone.
         api.delete(path)
     for body in HELD:
-        call = Call("POST", PODS, ALLOWED, body)
+        call = AccountCall("POST", PODS, ALLOWED, body)
 
-        def is_free(call: Call = call) -> bool:
+        def is_free(call: AccountCall = call) -> bool:
             return call.outcome(api) == ALLOWED
 
         wait_until(f"no policy forbids {body['metadata']['name']}", is_free)
@@ -151,7 +155,7 @@ def policies(api: Api, pods: Pods) -> Iterator[list[Document]]:
     api.delete(f"/api/v1/nodes/{OTHER}")
 
 
-def token(api: Api, account: str, pod_name: str = "") -> str:
+def token(api: RigApi, account: str, pod_name: str = "") -> str:
     """A token of an account, of that pod if it is named."""
     spec: Object = {}
     if pod_name:
@@ -162,41 +166,41 @@ def token(api: Api, account: str, pod_name: str = "") -> str:
     return str(api.create(path, body)["status"]["token"])
 
 
-def test_records_and_virtual_clusters_are_protected(cluster: Cluster, api: Api, policies: list[Document]) -> None:
+def test_records_and_virtual_clusters_are_protected(cluster: RigCluster, api: RigApi, policies: list[Document]) -> None:
     # The API server reads new policies a second or two after they were made.
-    record = Call("PATCH", f"{PODS}/plain", BY_POLICY, annotated(**{PLACES: "x"}))
-    tie = Call("POST", PODS, BY_POLICY, pod("new", {SPEC: "virtualCluster: secret"}))
+    record = AccountCall("PATCH", f"{PODS}/plain", BY_POLICY, annotated(**{PLACES: "x"}))
+    tie = AccountCall("POST", PODS, BY_POLICY, pod("new", {SPEC: "virtualCluster: secret"}))
     wait_until("records are protected", lambda: record.outcome(api) == BY_POLICY)
     wait_until("namespaces are tied", lambda: tie.outcome(api) == BY_POLICY)
     assert wrong(api, ANYBODY) == {}
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(ApiRefused) as refusal:
         api.create(f"{PODS}?dryRun=All", pod("new", {SPEC: "virtualCluster: secret"}))
     expected = "namespace default may not use the virtual cluster secret; it may use team, product"
     assert expected in str(refusal.value)
-    with pytest.raises(Refused) as refusal:
+    with pytest.raises(ApiRefused) as refusal:
         api.create(f"{PODS}?dryRun=All", pod("new", RECORD))
     assert f"annotation {PLACES} records the devices of a pod; only the scheduler extender" in str(refusal.value)
 
-    extender = cluster.api_as(Credentials(token=token(api, "ostler-extender")))
-    message = Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}})
+    extender = cluster.api_as(RigCredentials(token=token(api, "ostler-extender")))
+    message = AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"status": {"message": "x"}})
     wait_until("the extender is limited", lambda: message.outcome(extender) == BY_POLICY)
     assert wrong(extender, EXTENDERS) == {}
 
     here = pod("agent", nodeName=OWN, serviceAccountName="ostler")
     api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", here)
     try:
-        agent = cluster.api_as(Credentials(token=token(api, "ostler", "agent")))
-        label = Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"metadata": {"labels": {"tried": "yes"}}})
+        agent = cluster.api_as(RigCredentials(token=token(api, "ostler", "agent")))
+        label = AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, {"metadata": {"labels": {"tried": "yes"}}})
         wait_until("the agents are limited", lambda: label.outcome(agent) == BY_POLICY)
         assert wrong(agent, AGENTS) == {}
-        unbound = cluster.api_as(Credentials(token=token(api, "ostler")))
-        call = Call("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: "1"}))
+        unbound = cluster.api_as(RigCredentials(token=token(api, "ostler")))
+        call = AccountCall("PATCH", f"{PODS}/recorded/status", BY_POLICY, annotated(**{ISOLATION: "1"}))
         assert wrong(unbound, [call]) == {}
     finally:
         api.delete(f"/api/v1/namespaces/{NAMESPACE}/pods/agent")
 
 
-def test_the_policies_have_no_mistake_of_types(api: Api, policies: list[Document]) -> None:
+def test_the_policies_have_no_mistake_of_types(api: RigApi, policies: list[Document]) -> None:
     """The API server checks every expression against the types of what it is about, and says so in the status."""
     for each in policies:
         if each["kind"] != "ValidatingAdmissionPolicy":

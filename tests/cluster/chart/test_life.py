@@ -12,10 +12,10 @@ import pytest
 from tests.cluster.chart.observation import Observation, longest_below
 from tests.cluster.chart.release import NEXT, Release
 from tests.cluster.rig.agent import wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import devices_of
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.image.build import NAME
 
@@ -35,7 +35,7 @@ FIGURES = Path(__file__).parents[3] / "build" / "cluster-figures" / "chart.json"
 class Users:
     """Pods that use a device each; what they are must not change."""
 
-    def __init__(self, pods: Pods, node: Node) -> None:
+    def __init__(self, pods: RigPods, node: RigNode) -> None:
         self._pods, self._node = pods, node
         for name in USERS:
             pods.run(simple(name, USING, {GPU: 1}))
@@ -69,7 +69,7 @@ def _container(pod: Object) -> tuple[str, int]:
 
 
 @pytest.fixture
-def users(release: Release, api: Api, node: Node, pods: Pods) -> Users:
+def users(release: Release, api: RigApi, node: RigNode, pods: RigPods) -> Users:
     """The chart installed on a node with 8 GPUs, of which 3 are in use."""
     release.install(RECORDING)
     wait_allocatable(api, node, GPU, 8)
@@ -77,7 +77,7 @@ def users(release: Release, api: Api, node: Node, pods: Pods) -> Users:
 
 
 def test_the_chart_is_installed_upgraded_rolled_back_and_removed_under_pods_that_use_devices(
-    release: Release, api: Api, node: Node, users: Users, pods: Pods
+    release: Release, api: RigApi, node: RigNode, users: Users, pods: RigPods
 ) -> None:
     figures = {"install_s": release.seconds}
     images = []
@@ -115,7 +115,7 @@ def test_the_chart_is_installed_upgraded_rolled_back_and_removed_under_pods_that
     FIGURES.write_text(json.dumps({name: round(value, 3) for name, value in figures.items()}, indent=1) + "\n")
 
 
-def left_on(node: Node) -> set[str]:
+def left_on(node: RigNode) -> set[str]:
     """What of the agents is on the node: files of the state, and sockets where the kubelet looks for them."""
     folders: Iterator[str] = iter(("lib-ostler", "cdi", "kubelet/plugins_registry", "kubelet/device-plugins"))
     found = {path.name for folder in folders for path in (node.folder / folder).rglob("*") if not path.is_dir()}
@@ -123,7 +123,7 @@ def left_on(node: Node) -> set[str]:
 
 
 def test_a_configuration_that_the_agent_refuses_stops_the_rollout_and_the_old_agent_goes_on(
-    release: Release, api: Api, node: Node, users: Users, pods: Pods
+    release: Release, api: RigApi, node: RigNode, users: Users, pods: RigPods
 ) -> None:
     old = release.agent()["metadata"]["name"]
     with pytest.raises(OSError, match=r"(?s)schema.*level"):

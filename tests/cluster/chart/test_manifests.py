@@ -8,8 +8,8 @@ import pytest
 
 from deploy.generate import MANIFESTS, NAMESPACE, VARIANTS
 from tests.cluster.chart.release import Release
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.image.build import NAME
 
@@ -17,13 +17,13 @@ pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the i
 
 
 @pytest.fixture
-def namespace(cluster: Cluster) -> None:
+def namespace(cluster: RigCluster) -> None:
     """The namespace of the manifests: a dry run makes none, and then refuses what would be in it."""
     cluster.kubectl("create", "namespace", NAMESPACE, check=False)
 
 
 @pytest.mark.usefixtures("namespace")
-def test_the_api_server_takes_every_manifest(cluster: Cluster) -> None:
+def test_the_api_server_takes_every_manifest(cluster: RigCluster) -> None:
     assert sorted(path.stem for path in MANIFESTS.glob("*.yaml")) == sorted(VARIANTS)
     files = [word for name in VARIANTS for word in ("-f", str(MANIFESTS / f"{name}.yaml"))]
     # Strict: an unknown or a doubled field is refused, too.
@@ -32,7 +32,9 @@ def test_the_api_server_takes_every_manifest(cluster: Cluster) -> None:
     assert shown.count("validatingadmissionpolicy.admissionregistration.k8s.io/ostler-events") == len(VARIANTS)
 
 
-def test_the_plain_manifest_is_applied_serves_and_is_deleted(release: Release, cluster: Cluster, node: Node) -> None:
+def test_the_plain_manifest_is_applied_serves_and_is_deleted(
+    release: Release, cluster: RigCluster, node: RigNode
+) -> None:
     text = (MANIFESTS / "ostler.yaml").read_text()
     own, images = re.subn(r"image: .*", f"image: {NAME}", text)
     assert images == 1

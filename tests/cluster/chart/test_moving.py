@@ -14,9 +14,9 @@ from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import Claims, allocated, template, user
 from tests.cluster.rig.agent import wait_allocatable
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import wait_until
 from tests.docs.markdown import ROOT
 
@@ -35,7 +35,7 @@ def values_of_the_page() -> Any:
 
 
 @pytest.fixture
-def claims(cluster: Cluster, release: Release, node: Node, pods: Pods) -> Iterator[Claims]:
+def claims(cluster: RigCluster, release: Release, node: RigNode, pods: RigPods) -> Iterator[Claims]:
     """Claims of the default namespace; they are released while agents still run, and the Node is as before."""
     made = Claims(cluster.api)
     yield made
@@ -47,7 +47,7 @@ def claims(cluster: Cluster, release: Release, node: Node, pods: Pods) -> Iterat
     cluster.kubectl("label", "node", node.name, f"{LABEL}-")
 
 
-def test_a_node_is_moved_and_moved_back(cluster: Cluster, release: Release, pods: Pods, claims: Claims) -> None:
+def test_a_node_is_moved_and_moved_back(cluster: RigCluster, release: Release, pods: RigPods, claims: Claims) -> None:
     node = cluster.nodes[0]
     values = values_of_the_page()
     values["dra"]["extendedResources"] = [GPU]

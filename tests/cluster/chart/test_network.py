@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster.chart.release import NEXT, Release
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import wait_until
 
 pytestmark = pytest.mark.timeout(1200)  # the first test may have to build the image
@@ -21,7 +21,7 @@ NICS = {
 
 
 def test_agents_in_the_nodes_network_are_replaced_through_their_standby_on_one_port(
-    release: Release, node: Node
+    release: Release, node: RigNode
 ) -> None:
     release.install(values=NICS)
     first = release.agent()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.chart.account import CLAIMS, DRA
-from tests.cluster.rig.api import Api, Object, Refused
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.chart.rendering import render
 from tests.deploy.chart.test_parameter_policy import GOOD, MAC, NAME, own
@@ -36,17 +36,17 @@ def claim(*parameters: Any) -> Object:
     }
 
 
-def said(api: Api, path: str, body: Object) -> str:
+def said(api: RigApi, path: str, body: Object) -> str:
     """Why the API server refuses it, empty if it does not; nothing is created."""
     try:
         api.request("POST", f"{path}?dryRun=All", body)
-    except Refused as refused:
+    except ApiRefused as refused:
         return str(refused)
     return ""
 
 
 @pytest.fixture
-def policy(api: Api) -> Iterator[str]:
+def policy(api: RigApi) -> Iterator[str]:
     """The policy in force; its path."""
     documents = render({"dra": {"enabled": True}})
     made = [each for each in documents if each["kind"] in COLLECTIONS and each["metadata"]["name"] == NAME]
@@ -64,7 +64,7 @@ def policy(api: Api) -> Iterator[str]:
             api.delete(f"{COLLECTIONS[each['kind']]}/{NAME}")
 
 
-def test_a_claim_with_a_mistake_is_not_created(api: Api, policy: str) -> None:
+def test_a_claim_with_a_mistake_is_not_created(api: RigApi, policy: str) -> None:
     text = "devices.config[0].opaque.parameters.rdma: it must be true or false; write true or false"
     assert f"spec.{text}" in said(api, CLAIMS, claim(WRONG))
     body = claim(WRONG)
@@ -79,7 +79,7 @@ def test_a_claim_with_a_mistake_is_not_created(api: Api, policy: str) -> None:
         assert fault in said(api, CLAIMS, claim(own(), own(interface=content)))
 
 
-def test_a_claim_without_a_mistake_is_created(api: Api, policy: str) -> None:
+def test_a_claim_without_a_mistake_is_created(api: RigApi, policy: str) -> None:
     routes = [{"destination": f"10.{number}.0.0/16", "gateway": "10.0.0.1"} for number in range(64)]
     neighbors = [{"destination": f"10.0.1.{number}", "hardwareAddress": MAC} for number in range(1, 65)]
     largest = own(interface={"routes": routes, "neighbors": neighbors})
@@ -91,7 +91,7 @@ def test_a_claim_without_a_mistake_is_created(api: Api, policy: str) -> None:
         assert said(api, CLAIMS, body) == ""
 
 
-def test_the_policy_has_no_mistake_of_types(api: Api, policy: str) -> None:
+def test_the_policy_has_no_mistake_of_types(api: RigApi, policy: str) -> None:
     """The API server checks every expression against the types of what it is about, and says so in the status."""
     found = api.wait(policy, "its types are checked", lambda one: "typeChecking" in one.get("status", {}))
     assert found["status"]["typeChecking"] == {}

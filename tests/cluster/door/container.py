@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.cluster.rig.pods import FOREVER, Pods
+from tests.cluster.rig.pods import FOREVER, RigPods
 from tests.cluster.rig.processes import wait_until
 
 _LAST = "that is all"
@@ -32,7 +32,7 @@ class Seen:
         return {path for path in self.devices if path.startswith(start)}
 
 
-def seen(pods: Pods, pod: str, of: str = "") -> Seen:
+def seen(pods: RigPods, pod: str, of: str = "") -> Seen:
     """What a container of a running or finished pod has told, as soon as it has told all."""
     wait_until(f"{pod} {of} has told all", lambda: _LAST in pods.output(pod, of).splitlines())
     return _read(pods.output(pod, of))

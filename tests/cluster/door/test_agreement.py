@@ -5,15 +5,17 @@ from __future__ import annotations
 from tests.cluster.conftest import RunAgent
 from tests.cluster.door.container import STAY, seen
 from tests.cluster.rig.agent import allocatable, configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, listed
-from tests.cluster.rig.pods import Pods, container, pod, simple
+from tests.cluster.rig.pods import RigPods, container, pod, simple
 
 GPU, NIC = "nvidia.com/gpu", "example.com/nic"
 
 
-def test_kubelet_agent_node_and_containers_agree(api: Api, node: Node, pods: Pods, run_agent: RunAgent) -> None:
+def test_kubelet_agent_node_and_containers_agree(
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
+) -> None:
     gpus = {"name": GPU, "devices": {"kind": "gpu"}}
     nics = {"name": NIC, "devices": {"kind": ["nic", "rdma"]}, "rdmaDevices": False}
     agent = run_agent(configuration("h100-sxm-8", gpus, nics))

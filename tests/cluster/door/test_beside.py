@@ -25,10 +25,10 @@ from tests.cluster.components.versions import minor_release
 from tests.cluster.door.container import LOOK, STAY, seen
 from tests.cluster.rig import runtime
 from tests.cluster.rig.agent import wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods, container, phase, pod
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods, container, phase, pod
 from tests.cluster.rig.scripted_plugins import CHOSEN, DEVICES, SCRIPTS, VENDOR, ids, resource, serving
 
 LIKELY = ("lowest", "highest", "free", "two")
@@ -49,7 +49,7 @@ class Got:
 
 
 @dataclass
-class Outcome:
+class _Outcome:
     """What became of a pod: what its containers got by container and kind, or why it was refused."""
 
     got: dict[str, dict[str, Got]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Outcome:
 
 
 @pytest.fixture
-def plugins(api: Api, node: Node) -> Iterator[None]:
+def plugins(api: RigApi, node: RigNode) -> Iterator[None]:
     """The plugins on the node, and all that their containers get from the host."""
     device_files = [f"/dev/host-{name}" for kind in SCRIPTS for name in ids(kind)]
     node.make_devices(*device_files)
@@ -112,10 +112,10 @@ class RandomPods:
         return {resource(kind): self._random.choice((1, 1, 2)) for kind in kinds}
 
 
-class Pair:
+class _Pair:
     """Both kubelets."""
 
-    def __init__(self, real: Pods, node: Node, embedded: Kubelet) -> None:
+    def __init__(self, real: RigPods, node: RigNode, embedded: Kubelet) -> None:
         self._real = real
         self._node = node
         self._embedded = embedded
@@ -134,7 +134,7 @@ class Pair:
             total.update(each.effective_limits())
         return all(count <= DEVICES for name, count in total.items() if name != resource(UNKNOWN))
 
-    async def admit(self, manifest: Object) -> tuple[Pod, Outcome, Outcome]:
+    async def admit(self, manifest: Object) -> tuple[Pod, _Outcome, _Outcome]:
         """Have both admit a pod; what became of it in the real one and in ours."""
         await self.make_room(kubelet_pod({**manifest, "metadata": {**manifest["metadata"], "uid": "to-come"}}))
         name = self._real.create(manifest)
@@ -143,18 +143,18 @@ class Pair:
         ours = await self._ours(made)
         status = found["status"]
         if phase(found) == "Failed":
-            theirs = Outcome(refusal=(status["reason"], status["message"].removeprefix("Pod was rejected: ")))
+            theirs = _Outcome(refusal=(status["reason"], status["message"].removeprefix("Pod was rejected: ")))
             self._real.delete(name)
         else:
             theirs = self._theirs(made)
             self._running[name] = made
         return made, theirs, ours
 
-    async def _ours(self, made: Pod) -> Outcome:
+    async def _ours(self, made: Pod) -> _Outcome:
         verdict = await self._embedded.admit(made)
         if not verdict.admitted:
-            return Outcome(refusal=(verdict.reason, verdict.message))
-        outcome = Outcome()
+            return _Outcome(refusal=(verdict.reason, verdict.message))
+        outcome = _Outcome()
         for each in made.in_start_order():
             options = await self._embedded.run_options(made, each.name)
             if options is None:
@@ -170,9 +170,9 @@ class Pair:
             outcome.got[each.name] = _by_kind(each.limits, has)
         return outcome
 
-    def _theirs(self, made: Pod) -> Outcome:
+    def _theirs(self, made: Pod) -> _Outcome:
         told = runtime.told_annotations(self._node)
-        outcome = Outcome()
+        outcome = _Outcome()
         for each in made.in_start_order():
             inside = seen(self._real, made.name, each.name)
             injected = {name for kind in SCRIPTS for name in ids(kind) if _cdi_variable(name) in inside.env}
@@ -216,7 +216,7 @@ def reuses_some(made: Pod, name: str, wanted: str) -> bool:
     return any(each.name != name and (each.limits[wanted] > count or others) for each in early)
 
 
-def same(theirs: Outcome, ours: Outcome, made: Pod) -> None:
+def same(theirs: _Outcome, ours: _Outcome, made: Pod) -> None:
     """Assert that both are the same, or as the rules allow for devices that nobody chose."""
     assert ours.refusal == theirs.refusal, made
     assert ours.got.keys() == theirs.got.keys(), made
@@ -246,7 +246,7 @@ def _generation(version: str) -> Generation:
 @pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.long)])
 @pytest.mark.usefixtures("plugins")
 async def test_pods_get_the_same_from_both_kubelets(
-    cluster: Cluster, node: Node, pods: Pods, short_dir: Path, count: int
+    cluster: RigCluster, node: RigNode, pods: RigPods, short_dir: Path, count: int
 ) -> None:
     made = RandomPods(Random(count))
     async with Kubelet(
@@ -255,7 +255,7 @@ async def test_pods_get_the_same_from_both_kubelets(
         async with serving(short_dir):
             for kind in SCRIPTS:
                 await embedded.wait_for(resource(kind), healthy=DEVICES)
-            both = Pair(pods, node, embedded)
+            both = _Pair(pods, node, embedded)
             refused = 0
             for _ in range(count):
                 manifest = made.manifest(node.name)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from tests.cluster.conftest import RunAgent
 from tests.cluster.door.container import LOOK, STAY, seen
 from tests.cluster.rig.agent import configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import listed
-from tests.cluster.rig.pods import Pods, container, pod
+from tests.cluster.rig.pods import RigPods, container, pod
 
 GPU = "nvidia.com/gpu"
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
 
 
-def ids(pods: Pods, name: str, of: str) -> set[str]:
+def ids(pods: RigPods, name: str, of: str) -> set[str]:
     """The devices that a container was told."""
     return set(seen(pods, name, of).env.get(VARIABLE, "").split(",")) - {""}
 
 
 def test_the_containers_of_a_pod_share_no_device_and_see_each_their_own(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("h100-sxm-8"))
     wait_allocatable(api, node, GPU, 8)
@@ -40,7 +40,7 @@ def test_the_containers_of_a_pod_share_no_device_and_see_each_their_own(
 
 
 def test_an_init_containers_device_goes_on_to_the_app_and_a_sidecars_stays_its_own(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("l4-2"))
     # Three containers and two devices: without the init container's the pod would not be admitted.

@@ -8,10 +8,10 @@ import re
 from tests.cluster.conftest import RunAgent
 from tests.cluster.door.container import STAY, seen
 from tests.cluster.rig.agent import capacity, configuration, wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, devices_of, listed
-from tests.cluster.rig.pods import Pods, container, pod, simple
+from tests.cluster.rig.pods import RigPods, container, pod, simple
 
 GPU = "nvidia.com/gpu"
 SMALL, MIDDLE, LARGE = (f"nvidia.com/mig-{profile}" for profile in ("1g.5gb", "2g.10gb", "3g.20gb"))
@@ -24,7 +24,7 @@ def paths(device: Object, *roles: str) -> set[str]:
     return {entry["path"] for entry in device["nodes"] if entry["role"] in roles}
 
 
-def make_nodes(node: Node, *devices: Object) -> None:
+def make_nodes(node: RigNode, *devices: Object) -> None:
     """Make the device files that recorded devices have, so that containers with them start."""
     node.make_devices(
         *sorted({path for device in devices for path in paths(device, "device", "capability", "control")})
@@ -32,7 +32,7 @@ def make_nodes(node: Node, *devices: Object) -> None:
 
 
 def test_mig_devices_are_offered_by_profile_and_a_pod_gets_the_files_of_its_instance(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("a100-mig-4", nvidia={"migStrategy": "mixed"}))
     for name, count in {GPU: 2, MIDDLE: 1, LARGE: 1, SMALL: 9}.items():
@@ -54,7 +54,7 @@ def test_mig_devices_are_offered_by_profile_and_a_pod_gets_the_files_of_its_inst
 
 
 def test_an_amd_gpu_comes_with_the_drivers_node_and_its_own_graphics_nodes(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("mi300x-8"))
     wait_allocatable(api, node, AMD, 8)
@@ -70,7 +70,7 @@ def test_an_amd_gpu_comes_with_the_drivers_node_and_its_own_graphics_nodes(
 
 
 def test_virtual_functions_are_named_by_variables_and_come_with_the_nodes_of_their_driver(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     vfs = {"name": VF, "devices": {"interfaces": ["ens1f0np0#0-3"]}}
     dpdk = {"name": DPDK, "devices": {"drivers": ["vfio-pci"]}}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import devices_of
-from tests.cluster.rig.pods import Pods, phase, simple
+from tests.cluster.rig.pods import RigPods, phase, simple
 
 GPU = "nvidia.com/gpu"
 
 
 def test_a_pod_that_asks_for_too_many_waits_with_an_event_that_names_the_resource(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)
@@ -31,7 +31,7 @@ def test_a_pod_that_asks_for_too_many_waits_with_an_event_that_names_the_resourc
 
 
 def test_devices_of_pods_that_have_ended_are_given_again_while_the_pods_are_there(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)

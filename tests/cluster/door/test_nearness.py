@@ -12,10 +12,10 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.tour import DeviceDistances
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import listed
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import wait_until
 
 GPU, RDMA = "nvidia.com/gpu", "example.com/rdma"
@@ -29,13 +29,13 @@ def nearness(agent: NodeAgent) -> DeviceDistances:
     return DeviceDistances(devices, agent_pb2.GetTopologyResponse())
 
 
-def lists(node: Node, count: int) -> bool:
+def lists(node: RigNode, count: int) -> bool:
     """Whether the kubelet has so many containers."""
     return len(listed(node)) == count
 
 
 def test_pods_one_after_the_other_get_each_a_gpu_and_the_nic_beside_it(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     """On a node that fills up, in whichever order the kubelet takes the two resources: a new one for every pod."""
     rules = ({"name": GPU, "devices": {"kind": "gpu"}}, {"name": RDMA, "devices": {"kind": "rdma"}})
@@ -51,7 +51,7 @@ def test_pods_one_after_the_other_get_each_a_gpu_and_the_nic_beside_it(
 
 
 def test_pods_that_come_and_go_get_each_a_gpu_and_the_nic_beside_it(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     """Where every pod takes one of each, the free ones always go together in pairs, and every pod gets such a pair.
 

@@ -13,11 +13,11 @@ import pytest
 
 from tests.cluster.door.container import STAY, Seen, seen
 from tests.cluster.rig.agent import NodeAgent, configuration, forget, wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import devices_of, listed
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import wait_until
 
 VARIABLE = "NVIDIA_VISIBLE_DEVICES"
@@ -45,7 +45,7 @@ SCRIPTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Given:
+class _Given:
     """The id of a pod's device ("" for none), the agent's account of it, and what the container saw."""
 
     id: str
@@ -59,9 +59,9 @@ class Given:
 
 
 @pytest.fixture(scope="module")
-def given(cluster: Cluster) -> Iterator[dict[str, Given]]:
+def given(cluster: RigCluster) -> Iterator[dict[str, _Given]]:
     """What the pod of every strategy was given; that of "plain" nothing, and "foreign" has none."""
-    node, pods = cluster.nodes[0], Pods(cluster.api)
+    node, pods = cluster.nodes[0], RigPods(cluster.api)
     rules = [
         {"name": resource(name), "devices": {"pciAddress": address}, **options}
         for name, (address, options) in OPTIONS.items()
@@ -84,7 +84,7 @@ def given(cluster: Cluster) -> Iterator[dict[str, Given]]:
         for name in OPTIONS.keys() - {"foreign"} | {"plain"}:
             pods.wait_phase(name, "Running")
             id_ = next(iter(devices_of(node, name)), "")
-            found[name] = Given(id_, devices.get(id_, {}), seen(pods, name))
+            found[name] = _Given(id_, devices.get(id_, {}), seen(pods, name))
         yield found
     finally:
         pods.delete_all()
@@ -109,18 +109,18 @@ def nodes_of(device: Object) -> set[str]:
     return {entry["path"] for entry in device["nodes"] if entry["role"] == "device"}
 
 
-def test_a_variable_names_the_device_and_nothing_else_is_given(given: dict[str, Given]) -> None:
+def test_a_variable_names_the_device_and_nothing_else_is_given(given: dict[str, _Given]) -> None:
     one = given["env"]
     assert one.inside.env[VARIABLE] == one.id
     assert one.inside.below("/dev/nvidia") == set()
     assert not any(path.startswith(FOLDER) for path in one.inside.mounts)
 
 
-def test_a_variable_names_the_device_by_its_index_where_that_is_wanted(given: dict[str, Given]) -> None:
+def test_a_variable_names_the_device_by_its_index_where_that_is_wanted(given: dict[str, _Given]) -> None:
     assert given["index"].inside.env[VARIABLE] == "1"
 
 
-def test_mounts_name_the_device_and_the_variable_names_their_folder(given: dict[str, Given]) -> None:
+def test_mounts_name_the_device_and_the_variable_names_their_folder(given: dict[str, _Given]) -> None:
     one = given["mounts"]
     assert one.inside.env[VARIABLE] == FOLDER
     assert f"{FOLDER}/{one.id}" in one.inside.mounts
@@ -128,14 +128,14 @@ def test_mounts_name_the_device_and_the_variable_names_their_folder(given: dict[
     assert one.inside.below("/dev/nvidia") == set()
 
 
-def test_device_nodes_are_the_devices_own_and_the_drivers_and_are_read_and_written(given: dict[str, Given]) -> None:
+def test_device_nodes_are_the_devices_own_and_the_drivers_and_are_read_and_written(given: dict[str, _Given]) -> None:
     one = given["nodes"]
     assert one.inside.env[VARIABLE] == one.id
     assert one.inside.below("/dev/nvidia") == one.nodes
     assert [line.split() for line in one.inside.said] == [["00", "00", "00", "00"], ["written"]]
 
 
-def test_a_device_that_was_not_given_cannot_be_opened_even_with_a_node_for_it(given: dict[str, Given]) -> None:
+def test_a_device_that_was_not_given_cannot_be_opened_even_with_a_node_for_it(given: dict[str, _Given]) -> None:
     """Whoever may make device nodes has them: only the cgroup of devices stands between two pods then."""
     one = given["guarded"]
     assert {one.inside.devices[path] for path in nodes_of(one.device)} == {"3c:0"}
@@ -144,27 +144,27 @@ def test_a_device_that_was_not_given_cannot_be_opened_even_with_a_node_for_it(gi
     assert foreign.endswith("/tmp/1: Operation not permitted")
 
 
-def test_cdi_by_field_gives_what_the_spec_says(given: dict[str, Given]) -> None:
+def test_cdi_by_field_gives_what_the_spec_says(given: dict[str, _Given]) -> None:
     one = given["field"]
     assert one.inside.below("/dev/nvidia") == one.nodes
     # NVIDIA's own runtime is told to keep out.
     assert one.inside.env[VARIABLE] == "void"
 
 
-def test_cdi_by_annotation_gives_what_the_spec_says(given: dict[str, Given], api: Api) -> None:
+def test_cdi_by_annotation_gives_what_the_spec_says(given: dict[str, _Given], api: RigApi) -> None:
     one = given["annotation"]
     assert one.inside.below("/dev/nvidia") == one.nodes
     assert one.inside.env[VARIABLE] == "void"
     # The annotation is for the runtime: those of the pod are not ours to write.
-    assert "annotations" not in Pods(api).get("annotation")["metadata"]
+    assert "annotations" not in RigPods(api).get("annotation")["metadata"]
 
 
-def test_the_cdi_spec_names_the_devices_that_are_given_by_cdi(given: dict[str, Given], node: Node) -> None:
+def test_the_cdi_spec_names_the_devices_that_are_given_by_cdi(given: dict[str, _Given], node: RigNode) -> None:
     (spec,) = [json.loads(path.read_text()) for path in (node.folder / "cdi").iterdir() if path.suffix == ".json"]
     assert {device["name"] for device in spec["devices"]} >= {given["field"].id, given["annotation"].id}
 
 
-def test_a_container_without_devices_sees_none(given: dict[str, Given]) -> None:
+def test_a_container_without_devices_sees_none(given: dict[str, _Given]) -> None:
     one = given["plain"]
     assert one.id == ""
     assert one.inside.below("/dev/nvidia") == set()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.api import Object, RigApi
 from tests.cluster.rig.pods import FOREVER, container, pod
 from tests.cluster.rig.processes import PATIENCE
 
@@ -69,7 +69,7 @@ def user(name: str, command: str = FOREVER, *, of: str = "", own: str = "", requ
 class Claims:
     """What tests do with claims and templates of the default namespace, and with the slices of our driver."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: RigApi) -> None:
         self._api = api
 
     def create(self, manifest: Object) -> str:

@@ -10,7 +10,7 @@ import yaml
 from deploy.generate import CHART
 from tests.cluster.components.build import tools
 from tests.cluster.components.versions import newest
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.cluster import RigCluster
 
 
 def manifests(*values: str) -> str:
@@ -24,11 +24,11 @@ def manifests(*values: str) -> str:
     return yaml.safe_dump_all(found)
 
 
-def apply_classes(cluster: Cluster, *values: str) -> None:
+def apply_classes(cluster: RigCluster, *values: str) -> None:
     """Have them in the cluster."""
     cluster.kubectl("apply", "--server-side", "-f", "-", text=manifests(*values))
 
 
-def remove_classes(cluster: Cluster, *values: str) -> None:
+def remove_classes(cluster: RigCluster, *values: str) -> None:
     """Have them no longer."""
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", text=manifests(*values))

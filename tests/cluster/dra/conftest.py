@@ -12,10 +12,10 @@ from tests.cluster.conftest import RunAgent
 from tests.cluster.dra.claims import CLAIMS, Claims
 from tests.cluster.dra.classes import apply_classes, remove_classes
 from tests.cluster.rig.agent import OSTLER, NodeAgent, configuration
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -37,7 +37,7 @@ class RunDriver(Protocol):
 
 
 @pytest.fixture(scope="module")
-def classes(cluster: Cluster) -> Iterator[None]:
+def classes(cluster: RigCluster) -> Iterator[None]:
     """The chart's device classes; gone after the file's tests: Helm installs nothing over what is not its own."""
     apply_classes(cluster)
     yield
@@ -45,7 +45,7 @@ def classes(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.fixture
-def claims(api: Api, classes: None, pods: Pods, node: Node, run_agent: RunAgent) -> Iterator[Claims]:
+def claims(api: RigApi, classes: None, pods: RigPods, node: RigNode, run_agent: RunAgent) -> Iterator[Claims]:
     """The default namespace's claims; none is left when the agents end, nor a pod that uses one.
 
     Slices of an agent before are not there either: a scheduler that has lost sight of the API server for a moment would
@@ -67,7 +67,7 @@ def claims(api: Api, classes: None, pods: Pods, node: Node, run_agent: RunAgent)
 
 
 @pytest.fixture
-def run_driver(run_agent: RunAgent, node: Node) -> RunDriver:
+def run_driver(run_agent: RunAgent, node: RigNode) -> RunDriver:
     """Starts agents that offer their GPUs by claims, unless other resources are given."""
 
     def run(
@@ -86,24 +86,24 @@ def run_driver(run_agent: RunAgent, node: Node) -> RunDriver:
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class DraStage:
     """What tests of faults need together."""
 
-    cluster: Cluster
-    node: Node
+    cluster: RigCluster
+    node: RigNode
     claims: Claims
-    pods: Pods
+    pods: RigPods
     run_driver: RunDriver
 
 
 @pytest.fixture
-def stage(cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver) -> Stage:
+def stage(cluster: RigCluster, node: RigNode, claims: Claims, pods: RigPods, run_driver: RunDriver) -> DraStage:
     """All of it."""
-    return Stage(cluster, node, claims, pods, run_driver)
+    return DraStage(cluster, node, claims, pods, run_driver)
 
 
 @pytest.fixture
-def lists_claims(cluster: Cluster) -> Iterator[None]:
+def lists_claims(cluster: RigCluster) -> Iterator[None]:
     """Nodes may list claims, as docs/systemd.md has it for devices that go back to the device plugin door."""
     name, kinds = "ostler-claims", ("clusterrolebinding", "clusterrole")
     cluster.kubectl("create", "clusterrole", name, "--verb=list", "--resource=resourceclaims.resource.k8s.io")

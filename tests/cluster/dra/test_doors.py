@@ -10,11 +10,11 @@ from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY, Seen, seen
 from tests.cluster.dra.claims import CLASSES, allocated, published, template, user
 from tests.cluster.dra.classes import apply_classes
-from tests.cluster.dra.conftest import GPU, GPUS, Stage
+from tests.cluster.dra.conftest import GPU, GPUS, DraStage
 from tests.cluster.rig.agent import NodeAgent, capacity, configuration, wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.pods import simple
 from tests.cluster.rig.processes import wait_until
 
@@ -24,7 +24,7 @@ MOVED: Object = {"kind": "gpu", "pciAddress": ["0000:1b:00.0", "0000:43:00.0"]}
 
 
 @pytest.fixture
-def extended(cluster: Cluster, api: Api, classes: None) -> Iterator[None]:
+def extended(cluster: RigCluster, api: RigApi, classes: None) -> Iterator[None]:
     """Classes that serve both names as extended resources."""
     apply_classes(cluster, f"dra.extendedResources={{{GPU},{BY_CLAIM}}}")
     yield
@@ -39,7 +39,7 @@ def gpus(inside: Seen) -> set[str]:
 
 @pytest.mark.usefixtures("extended")
 def test_each_door_has_its_own_devices_and_a_pod_may_have_of_both_by_name(
-    stage: Stage,
+    stage: DraStage,
 ) -> None:
     cluster, node, claims, pods = stage.cluster, stage.node, stage.claims, stage.pods
     api = cluster.api
@@ -74,7 +74,7 @@ def test_each_door_has_its_own_devices_and_a_pod_may_have_of_both_by_name(
 
 @pytest.mark.usefixtures("extended", "lists_claims")
 def test_a_resource_moves_from_door_to_door_and_back_as_the_page_says(
-    stage: Stage,
+    stage: DraStage,
 ) -> None:
     """With systemd: the node is emptied, the rule's door changed, and the agent told to reload."""
     cluster, node, claims, pods = stage.cluster, stage.node, stage.claims, stage.pods
@@ -127,7 +127,7 @@ def asking(name: str) -> Object:
     return simple(name, STAY, {GPU: 1})
 
 
-def change_door(agent: NodeAgent, node: Node, *resources: Object) -> None:
+def change_door(agent: NodeAgent, node: RigNode, *resources: Object) -> None:
     """Edit the configuration and reload it."""
     kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "events": "off"}
     agent.configure(configuration("l4-2", *resources, kubernetes=kubernetes))

@@ -13,11 +13,11 @@ from tests.cluster.dra.claims import CLAIMS, CLASSES, Claims, allocated
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.dra.conftest import RunDriver
 from tests.cluster.rig.agent import NodeAgent
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
 from tests.cluster.rig.images import BOX
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 from tests.examples.claims import documents, values
 
@@ -25,10 +25,12 @@ NAMESPACE = "gpu-admins"
 EXTENDED = "dra.extendedResources={nvidia.com/gpu}"
 
 
-class Example:
+class _Example:
     """Applies an example on a node with this hardware: the rules are its page's, the image is the tests' own."""
 
-    def __init__(self, cluster: Cluster, node: Node, run_driver: RunDriver, pods: Pods, claims: Claims) -> None:
+    def __init__(
+        self, cluster: RigCluster, node: RigNode, run_driver: RunDriver, pods: RigPods, claims: Claims
+    ) -> None:
         self._cluster = cluster
         self._node = node
         self._pods = pods
@@ -60,9 +62,9 @@ class Example:
 
 
 @pytest.fixture
-def example(cluster: Cluster, node: Node, run_driver: RunDriver, pods: Pods, claims: Claims) -> Example:
+def example(cluster: RigCluster, node: RigNode, run_driver: RunDriver, pods: RigPods, claims: Claims) -> _Example:
     """The agent comes before the pods, so that it still runs when they end: it has to release their claims."""
-    return Example(cluster, node, run_driver, pods, claims)
+    return _Example(cluster, node, run_driver, pods, claims)
 
 
 def gpus(inside: Seen) -> set[str]:
@@ -70,13 +72,13 @@ def gpus(inside: Seen) -> set[str]:
     return {path for path in inside.below("/dev/nvidia") if path.removeprefix("/dev/nvidia").isdecimal()}
 
 
-def test_one_gpu(example: Example, pods: Pods, claims: Claims) -> None:
+def test_one_gpu(example: _Example, pods: RigPods, claims: Claims) -> None:
     found = example.run("one-gpu", "h100-sxm-8", 8)
     assert len(allocated(claims.of_pod(found))) == 1
     assert len(gpus(seen(pods, "one-gpu"))) == 1
 
 
-def test_four_aligned_gpus(example: Example, pods: Pods, claims: Claims) -> None:
+def test_four_aligned_gpus(example: _Example, pods: RigPods, claims: Claims) -> None:
     found = example.run("four-aligned-gpus", "dgx1-v100-8", 8)
     slices = claims.slices()
     cells = {
@@ -89,7 +91,7 @@ def test_four_aligned_gpus(example: Example, pods: Pods, claims: Claims) -> None
     assert len(gpus(seen(pods, "four-aligned-gpus"))) == 4
 
 
-def test_gpu_with_nic(example: Example, pods: Pods) -> None:
+def test_gpu_with_nic(example: _Example, pods: RigPods) -> None:
     example.run("gpu-with-nic", "h100-sxm-8", 18)
     inside = seen(pods, "gpu-with-nic")
     assert len(gpus(inside)) == 1
@@ -98,21 +100,21 @@ def test_gpu_with_nic(example: Example, pods: Pods) -> None:
 
 
 @pytest.mark.parametrize(("recorded", "chosen"), [("h100-sxm-8", "large"), ("l4-2", "pair")])
-def test_first_available(example: Example, pods: Pods, claims: Claims, recorded: str, chosen: str) -> None:
+def test_first_available(example: _Example, pods: RigPods, claims: Claims, recorded: str, chosen: str) -> None:
     found = claims.of_pod(example.run("first-available", recorded, int(recorded[-1])))
     results = found["status"]["allocation"]["devices"]["results"]
     assert {result["request"] for result in results} == {f"gpus/{chosen}"}
     assert len(gpus(seen(pods, "first-available"))) == len(results)
 
 
-def test_mig(example: Example, pods: Pods) -> None:
+def test_mig(example: _Example, pods: RigPods) -> None:
     example.run("mig", "a100-mig-4", 11)
     inside = seen(pods, "mig")
     assert len(gpus(inside)) == 1
     assert len(inside.below("/dev/nvidia-caps/")) == 2
 
 
-def test_shared_claim(example: Example, pods: Pods) -> None:
+def test_shared_claim(example: _Example, pods: RigPods) -> None:
     example.run("shared-claim", "h100-sxm-8", 8)
     train, watch = (seen(pods, "shared-claim", of) for of in ("train", "watch"))
     assert gpus(train) == gpus(watch)
@@ -122,13 +124,13 @@ def test_shared_claim(example: Example, pods: Pods) -> None:
 
 
 @pytest.fixture
-def admins(cluster: Cluster) -> Iterator[str]:
+def admins(cluster: RigCluster) -> Iterator[str]:
     """The namespace of the example with admin access; it is gone after the test."""
     yield NAMESPACE
     cluster.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait")
 
 
-def test_admin_access(example: Example, api: Api, pods: Pods, admins: str) -> None:
+def test_admin_access(example: _Example, api: RigApi, pods: RigPods, admins: str) -> None:
     example.run("one-gpu", "l4-2", 2)
     pod = example.apply("admin-access")
     api.wait(f"/api/v1/namespaces/{admins}/serviceaccounts/default", "exists", lambda _: True)
@@ -148,7 +150,7 @@ def test_admin_access(example: Example, api: Api, pods: Pods, admins: str) -> No
 
 
 @pytest.fixture
-def extended(cluster: Cluster, classes: None) -> Iterator[None]:
+def extended(cluster: RigCluster, classes: None) -> Iterator[None]:
     """The class that has the extended resource."""
     apply_classes(cluster, EXTENDED)
     yield
@@ -156,7 +158,7 @@ def extended(cluster: Cluster, classes: None) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("extended")
-def test_extended_resource(cluster: Cluster, example: Example, api: Api, pods: Pods) -> None:
+def test_extended_resource(cluster: RigCluster, example: _Example, api: RigApi, pods: RigPods) -> None:
     if not has_dra_gates(cluster.version):
         assert "extendedResourceName" not in api.get(f"{CLASSES}/nvidia.com-gpu")["spec"]
         return

@@ -12,12 +12,12 @@ from sandbox.hardware import RecordedHardware
 from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.door.container import STAY, seen
 from tests.cluster.dra.claims import SLICES, Claims, allocated, devices, published, request, template, user
-from tests.cluster.dra.conftest import GPUS, RunDriver, Stage
+from tests.cluster.dra.conftest import GPUS, DraStage, RunDriver
 from tests.cluster.rig.agent import RECORDED
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import PODS, Pods, phase
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import PODS, RigPods, phase
 from tests.cluster.rig.processes import wait_until
 from tests.cluster.rig.victims import VICTIMS, kill
 
@@ -25,7 +25,7 @@ BOTH = (signal.SIGTERM, signal.SIGKILL)
 FIFTY = 50
 
 
-def runs_untouched(pods: Pods, name: str, uid: str) -> None:
+def runs_untouched(pods: RigPods, name: str, uid: str) -> None:
     """The pod is the same one, and none of its containers was started again."""
     found = pods.get(name)
     assert (phase(found), found["metadata"]["uid"]) == ("Running", uid), found["status"]
@@ -38,7 +38,9 @@ def uids(slices: list[Object]) -> set[str]:
 
 
 @pytest.mark.parametrize("number", BOTH)
-def test_slices_that_a_restarted_kubelet_wiped_come_back_and_pods_run_on(number: signal.Signals, stage: Stage) -> None:
+def test_slices_that_a_restarted_kubelet_wiped_come_back_and_pods_run_on(
+    number: signal.Signals, stage: DraStage
+) -> None:
     node, claims, pods = stage.node, stage.claims, stage.pods
     stage.run_driver("l4-2")
     before = uids(claims.wait_slices(2))
@@ -58,7 +60,7 @@ def test_slices_that_a_restarted_kubelet_wiped_come_back_and_pods_run_on(number:
 
 
 @pytest.mark.parametrize("number", BOTH)
-def test_claims_outlive_the_agent_and_are_released_by_the_next_one(number: signal.Signals, stage: Stage) -> None:
+def test_claims_outlive_the_agent_and_are_released_by_the_next_one(number: signal.Signals, stage: DraStage) -> None:
     api, claims, pods = stage.cluster.api, stage.claims, stage.pods
     agent = stage.run_driver("l4-2")
     claims.wait_slices(2)
@@ -80,7 +82,9 @@ def test_claims_outlive_the_agent_and_are_released_by_the_next_one(number: signa
     wait_until("no CDI spec is left", lambda: not list((stage.node.folder / "cdi").glob("*claim*")))
 
 
-def test_an_upgrade_through_the_standby_serves_every_claim(claims: Claims, pods: Pods, run_driver: RunDriver) -> None:
+def test_an_upgrade_through_the_standby_serves_every_claim(
+    claims: Claims, pods: RigPods, run_driver: RunDriver
+) -> None:
     old = run_driver("h100-sxm-8")
     claims.wait_slices(8)
     claims.create(template("one"))
@@ -109,7 +113,7 @@ def test_an_upgrade_through_the_standby_serves_every_claim(claims: Claims, pods:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_many_claims_at_once_are_all_served_though_a_part_is_killed_in_the_middle(victim: str, stage: Stage) -> None:
+def test_many_claims_at_once_are_all_served_though_a_part_is_killed_in_the_middle(victim: str, stage: DraStage) -> None:
     claims, pods = stage.claims, stage.pods
     agent = stage.run_driver("dgx2-v100-16")
     claims.wait_slices(16)
@@ -124,7 +128,7 @@ def test_many_claims_at_once_are_all_served_though_a_part_is_killed_in_the_middl
 
 
 def test_without_an_api_server_the_agent_registers_and_publishes_when_it_is_there(
-    cluster: Cluster, claims: Claims, pods: Pods, run_driver: RunDriver
+    cluster: RigCluster, claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     cluster.control_plane.stop_api_server()
     try:
@@ -139,7 +143,7 @@ def test_without_an_api_server_the_agent_registers_and_publishes_when_it_is_ther
 
 
 def test_slices_belong_to_the_node_object_that_took_the_place_of_a_deleted_one(
-    api: Api, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+    api: RigApi, node: RigNode, claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     run_driver("l4-2")
     before = uids(claims.wait_slices(2))
@@ -163,7 +167,7 @@ def test_slices_belong_to_the_node_object_that_took_the_place_of_a_deleted_one(
 
 
 def test_after_a_reboot_a_pod_gets_its_devices_prepared_anew(
-    api: Api, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+    api: RigApi, node: RigNode, claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     agent = run_driver("h100-sxm-8")
     claims.wait_slices(8)
@@ -190,7 +194,7 @@ def test_after_a_reboot_a_pod_gets_its_devices_prepared_anew(
     wait_until("nothing is held", lambda: agent.ask("claims")["claims"] == [])
 
 
-def test_a_pod_on_a_failed_gpu_is_evicted_by_its_taint_and_runs_again_when_the_gpu_is_well(stage: Stage) -> None:
+def test_a_pod_on_a_failed_gpu_is_evicted_by_its_taint_and_runs_again_when_the_gpu_is_well(stage: DraStage) -> None:
     node, claims, pods = stage.node, stage.claims, stage.pods
     hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
     agent = stage.run_driver(
@@ -217,12 +221,14 @@ def test_a_pod_on_a_failed_gpu_is_evicted_by_its_taint_and_runs_again_when_the_g
     assert not any("taints" in device for device in published(claims.slices()).values())
 
 
-def staying(pods: Pods) -> set[str]:
+def staying(pods: RigPods) -> set[str]:
     """Uids of the pods that nobody has told to go."""
     return {one["metadata"]["uid"] for one in pods.all() if "deletionTimestamp" not in one["metadata"]}
 
 
-def test_slices_that_somebody_deletes_or_edits_are_put_right(api: Api, claims: Claims, run_driver: RunDriver) -> None:
+def test_slices_that_somebody_deletes_or_edits_are_put_right(
+    api: RigApi, claims: Claims, run_driver: RunDriver
+) -> None:
     run_driver("l4-2")
     (stored,) = claims.wait_slices(2)
     path = f"{SLICES}/{stored['metadata']['name']}"
@@ -237,7 +243,7 @@ def test_slices_that_somebody_deletes_or_edits_are_put_right(api: Api, claims: C
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_minute_without_an_api_server_costs_no_pod_and_no_slice(stage: Stage) -> None:
+def test_a_minute_without_an_api_server_costs_no_pod_and_no_slice(stage: DraStage) -> None:
     claims, pods, plane = stage.claims, stage.pods, stage.cluster.control_plane
     agent = stage.run_driver("l4-2")
     before = uids(claims.wait_slices(2))
@@ -253,7 +259,7 @@ def test_a_minute_without_an_api_server_costs_no_pod_and_no_slice(stage: Stage) 
 
 
 @pytest.mark.timeout(900)
-def test_fifty_claims_at_once_are_all_served(stage: Stage) -> None:
+def test_fifty_claims_at_once_are_all_served(stage: DraStage) -> None:
     node, claims, pods = stage.node, stage.claims, stage.pods
     many_gpus(node.folder / "etc-ostler" / "gpus.yaml", FIFTY)
     node.make_devices("/dev/nvidiactl", *(f"/dev/nvidia{index}" for index in range(FIFTY)))

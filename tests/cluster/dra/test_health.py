@@ -5,12 +5,12 @@ from __future__ import annotations
 from sandbox.hardware import RecordedHardware
 from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.dra.claims import Claims, allocated, devices, request, template, user
-from tests.cluster.dra.conftest import GPUS, RunDriver, Stage
+from tests.cluster.dra.conftest import GPUS, DraStage, RunDriver
 from tests.cluster.rig.agent import RECORDED
 from tests.cluster.rig.api import Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods, phase
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods, phase
 from tests.cluster.rig.processes import wait_until
 
 REPLAYED = {"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"}
@@ -35,7 +35,7 @@ def is_unhealthy(found: Object, device: str) -> bool:
 
 
 def test_a_failed_gpu_shows_in_its_pods_status_with_the_reason_and_heals(
-    cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+    cluster: RigCluster, node: RigNode, claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")
     run_driver("l4-2", GPUS, inventory=REPLAYED, health=PATIENT)
@@ -63,7 +63,7 @@ def test_a_failed_gpu_shows_in_its_pods_status_with_the_reason_and_heals(
     assert (phase(pods.get("user")), pods.get("user")["metadata"]["uid"]) == ("Running", found["metadata"]["uid"])
 
 
-def test_a_sick_gpu_is_prepared_for_a_claim_that_tolerates_its_taint_and_else_when_it_is_well(stage: Stage) -> None:
+def test_a_sick_gpu_is_prepared_for_a_claim_that_tolerates_its_taint_and_else_when_it_is_well(stage: DraStage) -> None:
     """Where there are no taints, such a device may be chosen for any claim."""
     node, claims, pods = stage.node, stage.claims, stage.pods
     hardware = RecordedHardware(RECORDED / "l4-2.yaml", node.folder / "etc-ostler" / "hardware.yaml")

@@ -24,10 +24,10 @@ from tests.cluster.dra.claims import (
     user,
 )
 from tests.cluster.dra.conftest import GPUS, RunDriver
-from tests.cluster.rig.api import MERGE, Api, Credentials, Object, Refused
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.api import MERGE, ApiRefused, Object, RigApi, RigCredentials
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.chart.rendering import of_kind, only, render
 
@@ -37,19 +37,19 @@ PAIR = devices(request(GPU_CLASS), request(NIC_CLASS, "nic"))
 ACCOUNT = "ostler"
 
 
-def refused(api: Api, method: str, path: str, body: Object | None = None) -> str:
+def refused(api: RigApi, method: str, path: str, body: Object | None = None) -> str:
     """Why the API server refuses a call; fails the test when it does not."""
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(ApiRefused) as caught:
         api.request(method, path, body, MERGE)
     return str(caught.value)
 
 
 def test_the_nodes_own_identity_is_enough_for_everything_but_the_status_of_nics(
-    cluster: Cluster, node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+    cluster: RigCluster, node: RigNode, claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     """As the unit of systemd runs: with the kubelet's kubeconfig, which is what all tests of this folder use."""
     folder = cluster.authority.folder
-    itself = cluster.api_as(Credentials(folder / f"{node.name}.crt", folder / f"{node.name}.key"))
+    itself = cluster.api_as(RigCredentials(folder / f"{node.name}.crt", folder / f"{node.name}.key"))
     who = itself.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW)["status"]["userInfo"]
     assert who["username"] == f"system:node:{node.name}"
     agent = run_driver(RECORDING, GPUS, NICS)
@@ -77,12 +77,12 @@ REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class _Account:
     """An account with the rights of the chart's; its tokens live as long as the pods that they are for."""
 
-    cluster: Cluster
-    node: Node
-    pods: Pods
+    cluster: RigCluster
+    node: RigNode
+    pods: RigPods
 
     def kubeconfig(self) -> str:
         """A kubeconfig on the node with a token file; its path there."""
@@ -112,10 +112,10 @@ class Account:
 
     def valid(self, token: str) -> bool:
         """Whether the API server takes a token."""
-        asked = self.cluster.api_as(Credentials(token=token))
+        asked = self.cluster.api_as(RigCredentials(token=token))
         try:
             asked.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", REVIEW)
-        except Refused as refusal:
+        except ApiRefused as refusal:
             if refusal.status == 401:
                 return False
             raise
@@ -123,7 +123,7 @@ class Account:
 
 
 @pytest.fixture
-def account(cluster: Cluster, node: Node, pods: Pods) -> Iterator[Account]:
+def account(cluster: RigCluster, node: RigNode, pods: RigPods) -> Iterator[_Account]:
     """Account, role, binding and policies of the chart, in the namespace of the tests."""
     documents = render({"dra": {"enabled": True}})
     kinds = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", POLICY, f"{POLICY}Binding")
@@ -131,7 +131,7 @@ def account(cluster: Cluster, node: Node, pods: Pods) -> Iterator[Account]:
     assert only(documents, "ServiceAccount")["metadata"]["name"] == ACCOUNT
     text = yaml.safe_dump_all(chosen).replace(NAMESPACE, "default")
     cluster.kubectl("apply", "-f", "-", text=text)
-    yield Account(cluster, node, pods)
+    yield _Account(cluster, node, pods)
     cluster.kubectl("delete", "--ignore-not-found", "-f", "-", text=text)
 
 
@@ -139,7 +139,7 @@ POLICY = "ValidatingAdmissionPolicy"
 
 
 def test_a_rotated_token_is_used_though_the_old_one_was_refused_before(
-    api: Api, claims: Claims, pods: Pods, account: Account, run_driver: RunDriver
+    api: RigApi, claims: Claims, pods: RigPods, account: _Account, run_driver: RunDriver
 ) -> None:
     first = account.token_of("first-holder")
     account.use(first)

@@ -15,14 +15,14 @@ from tests.cluster.dra.claims import (
     user,
 )
 from tests.cluster.dra.conftest import RunDriver
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods
 from tests.cluster.rig.processes import wait_until
 
 
 def test_the_slices_have_every_gpu_and_the_node_owns_them(
-    api: Api, node: Node, claims: Claims, run_driver: RunDriver
+    api: RigApi, node: RigNode, claims: Claims, run_driver: RunDriver
 ) -> None:
     run_driver("h100-sxm-8")
     slices = claims.wait_slices(8)
@@ -33,7 +33,7 @@ def test_the_slices_have_every_gpu_and_the_node_owns_them(
 
 
 def test_a_pod_gets_the_device_that_its_claim_was_given_and_no_other(
-    claims: Claims, pods: Pods, run_driver: RunDriver
+    claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     agent = run_driver("h100-sxm-8")
     claims.wait_slices(8)
@@ -48,7 +48,7 @@ def test_a_pod_gets_the_device_that_its_claim_was_given_and_no_other(
 
 
 def test_a_device_is_free_again_when_the_pod_has_gone(
-    node: Node, claims: Claims, pods: Pods, run_driver: RunDriver
+    node: RigNode, claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     agent = run_driver("l4-2")
     claims.wait_slices(2)
@@ -64,7 +64,7 @@ def test_a_device_is_free_again_when_the_pod_has_gone(
     wait_until("its CDI spec is gone", lambda: not list((node.folder / "cdi").glob("*claim*")))
 
 
-def test_four_gpus_of_one_cell_are_an_aligned_island(claims: Claims, pods: Pods, run_driver: RunDriver) -> None:
+def test_four_gpus_of_one_cell_are_an_aligned_island(claims: Claims, pods: RigPods, run_driver: RunDriver) -> None:
     run_driver("dgx1-v100-8")
     shown = published(claims.wait_slices(8))
     spec = devices(request(count=4), constraints=[matching("ostler.dev/cell4")])
@@ -79,7 +79,7 @@ def test_four_gpus_of_one_cell_are_an_aligned_island(claims: Claims, pods: Pods,
 
 
 def test_two_pods_that_share_a_claim_and_start_together_see_the_same_device(
-    claims: Claims, pods: Pods, run_driver: RunDriver
+    claims: Claims, pods: RigPods, run_driver: RunDriver
 ) -> None:
     run_driver("h100-sxm-8")
     claims.wait_slices(8)

@@ -10,8 +10,8 @@ from tests.cluster.door.container import STAY, seen
 from tests.cluster.dra.claims import Claims, allocated, devices, request, template, user
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.dra.conftest import GPUS, RunDriver
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.pods import RigPods
 
 PEER = "gpu.nvidia.com"
 CHOICE = (
@@ -32,7 +32,7 @@ SHARING = {
 
 
 @pytest.fixture
-def peer_classes(cluster: Cluster, classes: None) -> Iterator[None]:
+def peer_classes(cluster: RigCluster, classes: None) -> Iterator[None]:
     """The classes that NVIDIA's driver has."""
     apply_classes(cluster, f"dra.alsoPublishAs={{{PEER}}}")
     yield
@@ -40,7 +40,7 @@ def peer_classes(cluster: Cluster, classes: None) -> Iterator[None]:
 
 
 def test_a_claim_for_nvidias_driver_gets_one_of_our_devices(
-    run_driver: RunDriver, claims: Claims, pods: Pods, peer_classes: None
+    run_driver: RunDriver, claims: Claims, pods: RigPods, peer_classes: None
 ) -> None:
     run_driver("h100-sxm-8", GPUS, dra={"alsoPublishAs": [PEER]})
     claims.wait_slices(8)

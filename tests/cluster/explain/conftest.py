@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cluster.explain.stage import Stage
-from tests.cluster.rig.cluster import Cluster, down, up
+from tests.cluster.explain.stage import ExplainStage
+from tests.cluster.rig.cluster import RigCluster, down, up
 from tests.cluster.rig.place import RUN
 
 
 @pytest.fixture(scope="package")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[RigCluster]:
     """etcd, API server, controllers and scheduler."""
     name = f"{RUN}explain-{os.getpid()}"
     try:
@@ -23,9 +23,9 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="package")
-def built(cluster: Cluster) -> Iterator[Stage]:
+def built(cluster: RigCluster) -> Iterator[ExplainStage]:
     """The node and the namespace."""
-    stage = Stage(cluster)
+    stage = ExplainStage(cluster)
     try:
         stage.build()
         yield stage
@@ -34,7 +34,7 @@ def built(cluster: Cluster) -> Iterator[Stage]:
 
 
 @pytest.fixture
-def stage(built: Stage) -> Iterator[Stage]:
+def stage(built: ExplainStage) -> Iterator[ExplainStage]:
     """The same; what a test made is gone afterwards."""
     yield built
     built.clear()

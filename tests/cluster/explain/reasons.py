@@ -18,7 +18,7 @@ PCIE_ROOT = "resource.kubernetes.io/pcieRoot"
 
 
 @dataclass(frozen=True, slots=True)
-class Reason:
+class ClusterReason:
     """Objects that make a pod wait. ``train`` and ``infer`` are the requests of these pods' claims.
 
     ``since``: the first minor release whose scheduler refuses the pod for them; older API servers drop the fields that
@@ -82,13 +82,13 @@ def _bandwidth(amount: str) -> Json:
 
 
 REASONS = (
-    Reason(
+    ClusterReason(
         "No device is of the class",
         slices=(slice_of(gpu("gpu-0"), gpu("gpu-1")),),
         classes=(device_class("gpu.exmaple.com", name=GPU),),
         train=(request(),),
     ),
-    Reason(
+    ClusterReason(
         "The request's selector is false",
         slices=(slice_of(gpu("gpu-0", memory="40Gi"), gpu("gpu-1", "A100"), gpu("gpu-2", "A100")),),
         train=(
@@ -101,35 +101,35 @@ REASONS = (
             ),
         ),
     ),
-    Reason(
+    ClusterReason(
         "All devices are held",
         slices=(slice_of(gpu("gpu-0"), gpu("gpu-1")),),
         infer=(request(count=2),),
         train=(request(),),
     ),
-    Reason(
+    ClusterReason(
         "The count is too large",
         slices=(slice_of(gpu("gpu-0"), gpu("gpu-1")),),
         train=(request(count=4),),
     ),
-    Reason(
+    ClusterReason(
         "The device is tainted",
         since=DRA_GATES_ON,
         slices=(slice_of(gpu("gpu-0", taints=[{"key": f"{GPU}/xid", "value": "79", "effect": "NoSchedule"}])),),
         train=(request(),),
     ),
-    Reason(
+    ClusterReason(
         "The device class is missing",
         slices=(slice_of(gpu("gpu-0")),),
         train=(request(device_class="gpu.example.con"),),
     ),
-    Reason(
+    ClusterReason(
         "The pool is incomplete",
         since="1.35",
         slices=(slice_of(gpu("gpu-0"), slices=2),),
         train=(request(),),
     ),
-    Reason(
+    ClusterReason(
         "GPU and NIC share no PCIe root",
         slices=(
             slice_of(at_root(gpu("gpu-0"), "pci0000:17"), at_root(gpu("gpu-1"), "pci0000:5d")),
@@ -138,12 +138,12 @@ REASONS = (
         train=(request(), request("nic", NIC)),
         constraints=({"matchAttribute": PCIE_ROOT},),
     ),
-    Reason(
+    ClusterReason(
         "A selector ends with an error",
         slices=(slice_of(gpu("gpu-0"), gpu("gpu-1")),),
         train=(request("gpu", GPU, 1, f'device.attributes["{GPU}"].modell == "H100"'),),
     ),
-    Reason(
+    ClusterReason(
         "Partitions have used up the GPU",
         since=DRA_GATES_ON,
         slices=(
@@ -155,7 +155,7 @@ REASONS = (
         infer=(request(),),
         train=(request("gpu", GPU, 1, f'device.capacity["{GPU}"].memory.compareTo(quantity("80Gi")) >= 0'),),
     ),
-    Reason(
+    ClusterReason(
         "A shared device has too little left",
         since=DRA_GATES_ON,
         slices=(

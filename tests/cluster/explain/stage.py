@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.components.versions import has_reached
-from tests.cluster.explain.reasons import NODE, Reason
-from tests.cluster.rig.api import MERGE, Api, NotAsExpected, Object, Refused
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.explain.reasons import NODE, ClusterReason
+from tests.cluster.rig.api import MERGE, ApiRefused, NotAsExpected, Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
 from tests.cluster.rig.pods import simple
 from tests.judge.chance import Json
 
@@ -36,12 +36,12 @@ SEEN = "seen.example.com"
 """Class and driver of a device by which is learned what the scheduler has seen."""
 
 
-class Stage:
+class ExplainStage:
     """The node ``NODE`` without a kubelet, and the namespace ``TEAM``."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: RigCluster) -> None:
         self.cluster = cluster
-        self._api: Api = cluster.api
+        self._api: RigApi = cluster.api
         self._closed = threading.Event()
         self._heart = threading.Thread(target=self._beat, daemon=True)
         self._laid = 0
@@ -66,7 +66,7 @@ class Stage:
     def _beat(self) -> None:
         while not self._closed.wait(BEAT):
             # The next one comes soon.
-            with contextlib.suppress(OSError, HTTPException, Refused):
+            with contextlib.suppress(OSError, HTTPException, ApiRefused):
                 self._api.request("PATCH", f"{NODES}/{NODE}/status", {"status": {"conditions": [_ready()]}}, MERGE)
 
     def clear(self) -> None:
@@ -77,7 +77,7 @@ class Stage:
         for path in (PODS, CLAIMS):
             self._api.wait(path, "are gone", lambda found: not found["items"])
 
-    def lay(self, reason: Reason) -> None:
+    def lay(self, reason: ClusterReason) -> None:
         """Make the objects of a situation, schedule ``infer``, and create ``train``.
 
         Skips the test where this Kubernetes is older than the refusal.

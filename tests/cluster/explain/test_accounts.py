@@ -9,9 +9,9 @@ import pytest
 
 from tests.cluster.components.versions import DRA_GATES_ON, newest
 from tests.cluster.explain import page
-from tests.cluster.explain.reasons import NODE, REASONS, Reason, gpu, request, slice_of
-from tests.cluster.explain.stage import TEAM, Stage
-from tests.cluster.rig.api import Api, Object
+from tests.cluster.explain.reasons import NODE, REASONS, ClusterReason, gpu, request, slice_of
+from tests.cluster.explain.stage import TEAM, ExplainStage
+from tests.cluster.rig.api import Object, RigApi
 from tests.cluster.rig.processes import wait_until
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -24,7 +24,7 @@ def rule(group: str, verbs: str, *kinds: str) -> Object:
 
 
 @pytest.fixture(scope="module")
-def accounts(built: Stage) -> Stage:
+def accounts(built: ExplainStage) -> ExplainStage:
     """``member`` may read what is in its namespace, and classes and slices; ``stranger`` nothing."""
     api = built.cluster.api
     group = {"apiGroup": "rbac.authorization.k8s.io"}
@@ -48,7 +48,7 @@ def accounts(built: Stage) -> Stage:
     return built
 
 
-def may(api: Api, asked: Object) -> bool:
+def may(api: RigApi, asked: Object) -> bool:
     """Whether ``member`` may do this already: the API server takes up rights a moment after they were given."""
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     spec = {"user": "member", "resourceAttributes": asked}
@@ -56,12 +56,12 @@ def may(api: Api, asked: Object) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def kubeconfig(stage: Stage, tmp_path: Path, name: str) -> Path:
+def kubeconfig(stage: ExplainStage, tmp_path: Path, name: str) -> Path:
     return stage.cluster.authority.kubeconfig(name, f"/CN={name}", tmp_path / f"{name}.kubeconfig")
 
 
 def test_member_of_a_namespace_gets_the_reason_and_the_rights_that_are_missing(
-    accounts: Stage, stage: Stage, tmp_path: Path
+    accounts: ExplainStage, stage: ExplainStage, tmp_path: Path
 ) -> None:
     stage.lay(HELD)
     as_member = accounts.ostler("explain", "pod/train", "-n", TEAM, kubeconfig=kubeconfig(stage, tmp_path, "member"))
@@ -72,7 +72,7 @@ def test_member_of_a_namespace_gets_the_reason_and_the_rights_that_are_missing(
     assert 'grant your account the verb list on nodes of the API group "" with a ClusterRole' in said
 
 
-def test_account_without_rights_is_told_what_it_needs(stage: Stage, tmp_path: Path) -> None:
+def test_account_without_rights_is_told_what_it_needs(stage: ExplainStage, tmp_path: Path) -> None:
     stage.lay(HELD)
     refused = stage.ostler("explain", "pod/train", "-n", TEAM, kubeconfig=kubeconfig(stage, tmp_path, "stranger"))
     assert refused.returncode == 2
@@ -81,7 +81,9 @@ def test_account_without_rights_is_told_what_it_needs(stage: Stage, tmp_path: Pa
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: str(reason.title))
-def test_snapshot_gives_the_same_answer_as_the_cluster(stage: Stage, tmp_path: Path, reason: Reason) -> None:
+def test_snapshot_gives_the_same_answer_as_the_cluster(
+    stage: ExplainStage, tmp_path: Path, reason: ClusterReason
+) -> None:
     stage.lay(reason)
     words = page.recorded(reason.title, page.SCHEDULER).rstrip("\n")
     stage.verdict(words if stage.cluster.version == newest() else "")
@@ -96,7 +98,7 @@ def test_snapshot_gives_the_same_answer_as_the_cluster(stage: Stage, tmp_path: P
     assert kept.stdout == live.stdout
 
 
-def test_snapshot_of_a_member_says_what_it_lacks(accounts: Stage, stage: Stage, tmp_path: Path) -> None:
+def test_snapshot_of_a_member_says_what_it_lacks(accounts: ExplainStage, stage: ExplainStage, tmp_path: Path) -> None:
     stage.lay(HELD)
     file = tmp_path / "cluster.yaml"
     taken = accounts.ostler("snapshot", "-o", str(file), kubeconfig=kubeconfig(stage, tmp_path, "member"))
@@ -105,8 +107,8 @@ def test_snapshot_of_a_member_says_what_it_lacks(accounts: Stage, stage: Stage, 
     assert "ResourceSlice" in file.read_text()
 
 
-def test_manifest_is_explained_before_it_is_applied(stage: Stage, tmp_path: Path) -> None:
-    stage.lay(Reason("", slices=(slice_of(gpu("gpu-0"), gpu("gpu-1")),), train=(request(),)))
+def test_manifest_is_explained_before_it_is_applied(stage: ExplainStage, tmp_path: Path) -> None:
+    stage.lay(ClusterReason("", slices=(slice_of(gpu("gpu-0"), gpu("gpu-1")),), train=(request(),)))
     stage.cluster.api.wait(f"/api/v1/namespaces/{TEAM}/pods/train", "runs", lambda pod: "nodeName" in pod["spec"])
     file = tmp_path / "claim.yaml"
     file.write_text(
@@ -120,11 +122,13 @@ def test_manifest_is_explained_before_it_is_applied(stage: Stage, tmp_path: Path
     stage.cluster.kubectl("apply", "-f", str(file))
 
 
-def test_toleration_without_effect_does_not_keep_a_pod_from_being_evicted(stage: Stage) -> None:
+def test_toleration_without_effect_does_not_keep_a_pod_from_being_evicted(stage: ExplainStage) -> None:
     """The page says so: scheduler and eviction read a toleration without effect differently."""
     taint = {"key": "gpu.example.com/xid", "value": "79", "effect": "NoExecute"}
     tolerant = request(tolerations=[{"key": "gpu.example.com/xid", "operator": "Exists"}])
-    stage.lay(Reason("", slices=(slice_of(gpu("gpu-0", taints=[taint])),), train=(tolerant,), since=DRA_GATES_ON))
+    stage.lay(
+        ClusterReason("", slices=(slice_of(gpu("gpu-0", taints=[taint])),), train=(tolerant,), since=DRA_GATES_ON)
+    )
     events = f"/api/v1/namespaces/{TEAM}/events?fieldSelector=involvedObject.name=train"
     wanted = {"Scheduled", "DeviceTaintManagerEviction"}
     stage.cluster.api.wait(events, "tell both", lambda found: wanted <= {event["reason"] for event in found["items"]})

@@ -13,14 +13,14 @@ import pytest
 from scheduling.explain.cluster import note_of
 from tests.cluster.components.versions import newest
 from tests.cluster.explain import page
-from tests.cluster.explain.reasons import REASONS, Reason
-from tests.cluster.explain.stage import Stage
+from tests.cluster.explain.reasons import REASONS, ClusterReason
+from tests.cluster.explain.stage import ExplainStage
 
 RECORD = os.environ.get("OSTLER_RECORD") == "1"
 
 
 @pytest.mark.parametrize("reason", REASONS, ids=lambda reason: str(reason.title))
-def test_scheduler_refuses_and_we_say_why_as_the_page_shows(stage: Stage, reason: Reason) -> None:
+def test_scheduler_refuses_and_we_say_why_as_the_page_shows(stage: ExplainStage, reason: ClusterReason) -> None:
     stage.lay(reason)
     newest_words = stage.cluster.version == newest()
     words = page.recorded(reason.title, page.SCHEDULER).rstrip("\n")

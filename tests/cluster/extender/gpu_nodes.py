@@ -21,9 +21,9 @@ from tests.cluster.dra.claims import DRIVER, SLICES, Claims, user
 from tests.cluster.extender.stage import ISOLATION, ExtenderStage, cells
 from tests.cluster.rig.agent import RECORDED, NodeAgent, configuration, forget, wait_allocatable
 from tests.cluster.rig.api import Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import PODS, Pods, phase, simple
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import PODS, RigPods, phase, simple
 from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -38,7 +38,7 @@ _MINOR = re.compile(r"^      minor: (\d)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Gpus:
+class _Gpus:
     """A node's GPUs as its recording has them: UUIDs and device files by the driver's number."""
 
     uuids: tuple[str, ...]
@@ -54,7 +54,7 @@ class Gpus:
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class _Held:
     """What the container of a pod holds, by what it sees, and what the pod's annotations name."""
 
     node: str
@@ -87,12 +87,12 @@ def recording(number: int) -> str:
     return _MINOR.sub(lambda found: f"      minor: {(int(found[1]) + number) % GPUS}", text)
 
 
-def gpus_of(text: str) -> Gpus:
+def gpus_of(text: str) -> _Gpus:
     """The GPUs of a recording. NVML numbers them by PCI address, and so must the recording."""
     found = yaml.safe_load(text)["facts"]["nvml"]["gpus"]
     assert [each["index"] for each in found] == list(range(GPUS))
     assert sorted(found, key=lambda each: each["bus_id"]) == found
-    return Gpus(tuple(each["uuid"] for each in found), tuple(f"/dev/nvidia{each['minor']}" for each in found))
+    return _Gpus(tuple(each["uuid"] for each in found), tuple(f"/dev/nvidia{each['minor']}" for each in found))
 
 
 class GpuNodes(ExtenderStage):
@@ -102,7 +102,7 @@ class GpuNodes(ExtenderStage):
     cluster, ``claims``, whose pods use claims.
     """
 
-    def __init__(self, cluster: Cluster, door: str) -> None:
+    def __init__(self, cluster: RigCluster, door: str) -> None:
         self.nodes = {node.name: node for node in cluster.nodes}
         self.door = door
         names = list(self.nodes)
@@ -110,7 +110,7 @@ class GpuNodes(ExtenderStage):
         """Nodes that belong to the team as a whole."""
         self.islands = 2 * len(names) - (1 if self.has_claims else 0)
         super().__init__(cluster, self.configuration(team=[whole(self.whole)]), GPU)
-        self.pods = Pods(cluster.api)
+        self.pods = RigPods(cluster.api)
         self.claims = Claims(cluster.api)
         self._recorded = {node.name: recording(number) for number, node in enumerate(cluster.nodes, 1)}
         self.gpus = {name: gpus_of(text) for name, text in self._recorded.items()}
@@ -166,7 +166,7 @@ class GpuNodes(ExtenderStage):
         path = f"{SLICES}?fieldSelector=spec.driver={DRIVER},spec.nodeName={name}"
         return sum(len(one["spec"].get("devices", ())) for one in self.api.items(path)) == GPUS
 
-    def _agent(self, node: Node) -> NodeAgent:
+    def _agent(self, node: RigNode) -> NodeAgent:
         path = node.folder / "recorded.yaml"
         path.write_text(self._recorded[node.name])
         kubernetes = {"kubeconfig": str(node.folder / "kubelet.kubeconfig"), "recordedDevices": "on"}
@@ -206,7 +206,7 @@ class GpuNodes(ExtenderStage):
 
         self.pods.wait(name, f"waits for {text!r}", waits)
 
-    def held(self, name: str) -> Held:
+    def held(self, name: str) -> _Held:
         """What the pod's container holds, as soon as it runs; by environment, device files and annotations alike."""
         running = self.pods.wait_phase(name, "Running", 120)
         node = running["spec"]["nodeName"]
@@ -215,9 +215,9 @@ class GpuNodes(ExtenderStage):
         if not running["spec"].get("resourceClaims"):
             told = inside.env["NVIDIA_VISIBLE_DEVICES"].split(",")
             assert self.gpus[node].numbers_of_uuids(told) == numbers, f"{name} sees {told} and {_files(inside)}"
-        return Held(node, numbers, running["metadata"].get("annotations", {}))
+        return _Held(node, numbers, running["metadata"].get("annotations", {}))
 
-    def exact(self, *names: str) -> dict[str, Held]:
+    def exact(self, *names: str) -> dict[str, _Held]:
         """What each pod holds: what its binding named, or what the annotations name since a swap of equal pods."""
         found = {name: self._noted(name) for name in names}
         for name, held in found.items():
@@ -230,7 +230,7 @@ class GpuNodes(ExtenderStage):
                 assert gpus.numbers_of_uuids(annotations[DEVICES].split(",")) == held.numbers, name
         return found
 
-    def _noted(self, name: str) -> Held:
+    def _noted(self, name: str) -> _Held:
         """What the pod's container holds, with the annotations that the agent has left."""
         found = self.held(name)
 
@@ -240,7 +240,7 @@ class GpuNodes(ExtenderStage):
             return ALLOCATED in annotations and _numbers(annotations[ISOLATION]) == found.numbers
 
         pod = self.pods.wait(name, f"has a note of its devices, {found.numbers}", has_note)
-        return Held(found.node, found.numbers, pod["metadata"]["annotations"])
+        return _Held(found.node, found.numbers, pod["metadata"]["annotations"])
 
     def lose(self, name: str) -> None:
         """Cut a node's power, and return when the controllers have noticed."""

@@ -12,8 +12,8 @@ import yaml
 
 from tests.cluster.components.build import kueue
 from tests.cluster.extender.stage import DEVICE, ENABLE, SCHEDULER, SPEC
-from tests.cluster.rig.api import Api, Object, Refused
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
 from tests.cluster.rig.processes import died, start, wait_until
 
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
@@ -29,8 +29,8 @@ _PORT, _HEALTH = 9443, 8081
 class KueueManager:
     """From ``build`` to ``strike``."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self.api: Api = cluster.api
+    def __init__(self, cluster: RigCluster) -> None:
+        self.api: RigApi = cluster.api
         self._cluster = cluster
         self._root = cluster.place.root
         self._address = cluster.place.control
@@ -197,7 +197,7 @@ class KueueManager:
     def _is_created(self, collection: str, body: Object) -> bool:
         try:
             self._create(collection, body)
-        except Refused as refused:
+        except ApiRefused as refused:
             if refused.status < 500:
                 raise
             return False

@@ -14,8 +14,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from tests.cluster.rig.api import MERGE, Api, Credentials, Object, Refused
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.api import MERGE, ApiRefused, Object, RigApi, RigCredentials
+from tests.cluster.rig.cluster import RigCluster
 from tests.cluster.rig.pods import PODS, simple
 from tests.cluster.rig.processes import PATIENCE, died, log_of, start, wait_until
 from tests.deploy.chart.rendering import render
@@ -56,8 +56,8 @@ class ExtenderStage:
     ``device``: the resource that pods ask for.
     """
 
-    def __init__(self, cluster: Cluster, configuration: Object, device: str, *, is_for_kueue: bool = False) -> None:
-        self.api: Api = cluster.api
+    def __init__(self, cluster: RigCluster, configuration: Object, device: str, *, is_for_kueue: bool = False) -> None:
+        self.api: RigApi = cluster.api
         self._device = device
         self._cluster = cluster
         self._root = cluster.place.root
@@ -127,8 +127,8 @@ class ExtenderStage:
     def inspect(self, path: str) -> Any:
         """A document of the inspect API."""
         folder = self._cluster.authority.folder
-        credentials = Credentials(folder / "extender-client.crt", folder / "extender-client.key")
-        api = Api(self._address, self._cluster.authority.certificate, credentials, PORT)
+        credentials = RigCredentials(folder / "extender-client.crt", folder / "extender-client.key")
+        api = RigApi(self._address, self._cluster.authority.certificate, credentials, PORT)
         return api.get(f"/v1/inspect/{path}")
 
     @property
@@ -269,7 +269,7 @@ class ExtenderStage:
 class BareNodes(ExtenderStage):
     """The same with three nodes without kubelets."""
 
-    def __init__(self, cluster: Cluster, *, is_for_kueue: bool = False) -> None:
+    def __init__(self, cluster: RigCluster, *, is_for_kueue: bool = False) -> None:
         nodes = [{"cellType": "NODE", "cellAddress": name} for name in NODES]
         super().__init__(cluster, cells(nodes), DEVICE, is_for_kueue=is_for_kueue)
         self._struck = threading.Event()
@@ -306,7 +306,7 @@ class BareNodes(ExtenderStage):
             for name in NODES:
                 body = {"status": {"conditions": [ready]}}
                 # The next sign of life comes soon; at the end, the nodes are gone.
-                with contextlib.suppress(OSError, HTTPException, Refused):
+                with contextlib.suppress(OSError, HTTPException, ApiRefused):
                     self.api.request("PATCH", f"/api/v1/nodes/{name}/status", body, MERGE)
 
 

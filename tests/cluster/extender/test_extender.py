@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.extender.stage import NAMESPACE, NODES, BareNodes
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.cluster import RigCluster
 from tests.cluster.rig.pods import PODS
 
 pytestmark = pytest.mark.timeout(1200)
@@ -16,7 +16,7 @@ LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/ostler-exte
 
 
 @pytest.fixture(scope="module")
-def built(cluster: Cluster) -> Iterator[BareNodes]:
+def built(cluster: RigCluster) -> Iterator[BareNodes]:
     """Nodes, extender and scheduler for the tests of this file."""
     made = BareNodes(cluster)
     try:

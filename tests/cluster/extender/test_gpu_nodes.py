@@ -17,8 +17,8 @@ from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.dra.claims import devices, request, template
 from tests.cluster.dra.classes import apply_classes
 from tests.cluster.extender.gpu_nodes import GPUS, GpuNodes, whole
-from tests.cluster.ledger.overlaps import Watcher
-from tests.cluster.rig.cluster import Cluster, down, up
+from tests.cluster.ledger.overlaps import OverlapWatcher
+from tests.cluster.rig.cluster import RigCluster, down, up
 from tests.cluster.rig.place import name_of_run
 from tests.cluster.rig.pods import PODS, phase
 from tests.cluster.rig.processes import wait_until
@@ -30,7 +30,7 @@ ISLAND = 'device.attributes["ostler.dev"].?cell4.orValue("") == "socket-0"'
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
+def cluster() -> Iterator[RigCluster]:
     """A cluster of six nodes."""
     kind, _, process = name_of_run().rpartition("-")
     name = f"{kind}-gangs-{process}"
@@ -43,7 +43,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 @pytest.fixture(scope="module", params=[pytest.param("plugin", marks=LONG), "both"])
-def built(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[GpuNodes]:
+def built(cluster: RigCluster, request: pytest.FixtureRequest) -> Iterator[GpuNodes]:
     """Agents, extender and scheduler."""
     if request.param == "both" and not has_dra_gates(cluster.version):
         pytest.skip("this Kubernetes drops device taints, so that both acts as plugin")
@@ -59,7 +59,7 @@ def built(cluster: Cluster, request: pytest.FixtureRequest) -> Iterator[GpuNodes
 def stage(built: GpuNodes) -> Iterator[GpuNodes]:
     """They; with claims in use if both doors are. All containers are looked at until the end of the test."""
     before = built.outcomes()
-    with Watcher(r"nvidia\d+", *built.nodes.values()) as watcher:
+    with OverlapWatcher(r"nvidia\d+", *built.nodes.values()) as watcher:
         if built.has_claims:
             built.claims.create(template("pair", devices(request(count=2, cel=ISLAND))))
             for number in range(2):

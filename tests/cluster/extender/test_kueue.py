@@ -10,8 +10,8 @@ import pytest
 
 from tests.cluster.extender.kueue import WORKLOADS, KueueManager
 from tests.cluster.extender.stage import NODES, SPEC, BareNodes, cells
-from tests.cluster.rig.api import MERGE, Object, Refused
-from tests.cluster.rig.cluster import Cluster
+from tests.cluster.rig.api import MERGE, ApiRefused, Object
+from tests.cluster.rig.cluster import RigCluster
 from tests.cluster.rig.pods import PODS
 from tests.cluster.rig.processes import wait_until
 from tests.deploy.chart.rendering import render
@@ -27,7 +27,7 @@ PLURALS = {
 
 
 @pytest.fixture(scope="module")
-def built(cluster: Cluster) -> Iterator[tuple[BareNodes, KueueManager]]:
+def built(cluster: RigCluster) -> Iterator[tuple[BareNodes, KueueManager]]:
     """Nodes, extender, scheduler and Kueue, for all tests; the queue has more quota than there are cells."""
     stage, manager = BareNodes(cluster, is_for_kueue=True), KueueManager(cluster)
     try:
@@ -183,7 +183,7 @@ def refusal(queue: KueueManager, cluster: str) -> str:
     }
     try:
         queue.api.request("POST", f"{WORKLOADS}?dryRun=All", body)
-    except Refused as refused:
+    except ApiRefused as refused:
         return str(refused)
     return ""
 

@@ -14,10 +14,10 @@ import pytest
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import allocatable, configuration, wait_allocatable
-from tests.cluster.rig.api import Api, Refused
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import ApiRefused, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
-from tests.cluster.rig.pods import Pods, phase, simple
+from tests.cluster.rig.pods import RigPods, phase, simple
 from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -51,10 +51,10 @@ class Polling:
         self._thread.join()
 
 
-class Changes(Polling):
+class _Changes(Polling):
     """How many devices the Node object offered, at every change of it."""
 
-    def __init__(self, api: Api, node: Node) -> None:
+    def __init__(self, api: RigApi, node: RigNode) -> None:
         super().__init__(int)
         self._api = api
         self._node = node
@@ -63,14 +63,14 @@ class Changes(Polling):
         while not self._over.is_set():
             selected = {"fieldSelector": f"metadata.name={self._node.name}"}
             # A watch begins with the object as it is, so that nothing falls between two of them.
-            with suppress(OSError, HTTPException, Refused):
+            with suppress(OSError, HTTPException, ApiRefused):
                 for _, found in self._api.watch("/api/v1/nodes", timeout=2.0, **selected):
                     self.seen.add(allocatable(found, GPU))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_pods_keep_their_devices_when_the_agent_restarts(
-    number: signal.Signals, api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    number: signal.Signals, api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)
@@ -88,7 +88,7 @@ def test_pods_keep_their_devices_when_the_agent_restarts(
 
 
 def test_an_agent_killed_in_the_middle_of_an_allocation_hands_nothing_out_twice(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)
@@ -118,7 +118,7 @@ def unread_by(pid: int) -> bool:
 
 
 def test_an_upgrade_through_the_standby_leaves_no_gap_that_a_pod_can_notice(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     document = configuration("h100-sxm-8")
     old = run_agent(document)
@@ -129,7 +129,7 @@ def test_an_upgrade_through_the_standby_leaves_no_gap_that_a_pod_can_notice(
     process = new.spawn()
     wait_until("the new one is standby", lambda: "standby" in process.output, alive=process.died)
 
-    with Polling(lambda: len(allocatable_ids(node, GPU))) as healthy, Changes(api, node) as offered:
+    with Polling(lambda: len(allocatable_ids(node, GPU))) as healthy, _Changes(api, node) as offered:
         old.process.send(signal.SIGTERM)
         # Some in the very moment of the change, the others as long as the old one is still there.
         names = [pods.create(simple(f"at-once-{number}", resources={GPU: 1})) for number in range(3)]
@@ -153,7 +153,7 @@ def test_an_upgrade_through_the_standby_leaves_no_gap_that_a_pod_can_notice(
 
 
 def test_a_pod_that_ends_while_no_agent_runs_leaves_its_device_free(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)

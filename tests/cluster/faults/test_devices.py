@@ -6,11 +6,11 @@ from sandbox.hardware import RecordedHardware
 from tests.cluster.components.versions import has_dra_gates
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import RECORDED, capacity, configuration, wait_allocatable
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
-from tests.cluster.rig.pods import Pods, phase, simple
+from tests.cluster.rig.pods import RigPods, phase, simple
 
 GPU = "nvidia.com/gpu"
 
@@ -26,7 +26,7 @@ def health(found: Object) -> list[str]:
 
 
 def test_a_lost_device_is_not_offered_its_pod_is_told_and_both_recover(
-    cluster: Cluster, node: Node, pods: Pods, run_agent: RunAgent
+    cluster: RigCluster, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     api = cluster.api
     hardware = RecordedHardware(RECORDED / "h100-sxm-8.yaml", node.folder / "etc-ostler" / "hardware.yaml")
@@ -59,7 +59,7 @@ def test_a_lost_device_is_not_offered_its_pod_is_told_and_both_recover(
 
 
 def test_a_device_that_left_the_bus_keeps_its_place_and_the_rest_goes_on(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     hardware = RecordedHardware(RECORDED / "h100-sxm-8.yaml", node.folder / "etc-ostler" / "hardware.yaml")
     document = configuration("h100-sxm-8", inventory={"recorded": "/etc/ostler/hardware.yaml", "maxInterval": "1s"})

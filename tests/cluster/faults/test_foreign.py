@@ -13,11 +13,11 @@ import pytest
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
-from tests.cluster.rig.api import Api
+from tests.cluster.rig.api import RigApi
 from tests.cluster.rig.foreign_plugin import SERVES
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
-from tests.cluster.rig.pods import Pods, phase, simple
+from tests.cluster.rig.pods import RigPods, phase, simple
 from tests.cluster.rig.processes import Inside, wait_until
 
 GPU = "nvidia.com/gpu"
@@ -33,21 +33,21 @@ LOOKS = 4.0
 
 
 @pytest.fixture(autouse=True)
-def no_foreign_sockets(node: Node) -> Iterator[None]:
+def no_foreign_sockets(node: RigNode) -> Iterator[None]:
     """What killed plugins leave behind is gone after the test."""
     yield
     for path in SOCKETS.values():
         (node.kubelet_folder / Path(path).relative_to("/var/lib/kubelet")).unlink(missing_ok=True)
 
 
-def foreign_plugin(node: Node, way: str, *ids: str) -> Inside:
+def foreign_plugin(node: RigNode, way: str, *ids: str) -> Inside:
     """A plugin that registers ``GPU`` once and for all."""
     return node.spawn("foreign", sys.executable, "-m", "tests.cluster.rig.foreign_plugin", way, *ids)
 
 
 @pytest.mark.parametrize("ways", WAYS, ids="-".join)
 def test_a_foreign_plugin_is_named_and_the_resource_is_ours_again_when_it_is_gone(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent, ways: tuple[str, str]
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent, ways: tuple[str, str]
 ) -> None:
     ours, theirs = ways
     agent = run_agent(configuration("l4-2", kubelet={"registration": ours}))
@@ -78,7 +78,7 @@ def test_a_foreign_plugin_is_named_and_the_resource_is_ours_again_when_it_is_gon
     assert devices_of(node, "next") == sorted(set(shown) - set(held))
 
 
-def test_a_foreign_plugin_with_the_same_devices_is_named(api: Api, node: Node, run_agent: RunAgent) -> None:
+def test_a_foreign_plugin_with_the_same_devices_is_named(api: RigApi, node: RigNode, run_agent: RunAgent) -> None:
     agent = run_agent(configuration("l4-2"))
     shown = known_devices(node, 2)
     foreign = foreign_plugin(node, "register", *shown)
@@ -93,7 +93,7 @@ def test_a_foreign_plugin_with_the_same_devices_is_named(api: Api, node: Node, r
 
 @pytest.mark.parametrize("theirs", ["registry", "register"])
 def test_a_foreign_plugin_that_was_there_first_and_stays_makes_nothing_flap(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent, theirs: str
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent, theirs: str
 ) -> None:
     foreign = lasting_plugin(node, theirs)
     try:
@@ -119,7 +119,7 @@ def test_a_foreign_plugin_that_was_there_first_and_stays_makes_nothing_flap(
     wait_allocatable(api, node, GPU, 2)
 
 
-def lasting_plugin(node: Node, way: str) -> Inside:
+def lasting_plugin(node: RigNode, way: str) -> Inside:
     """A foreign plugin that the kubelet keeps.
 
     Kubelets up to 1.36 that forget a socket of the test before disconnect whoever serves its resource by then; they
@@ -153,7 +153,7 @@ def _holds(condition: Callable[[], bool], *, within: float, during: float) -> bo
     return True
 
 
-def known_devices(node: Node, count: int) -> list[str]:
+def known_devices(node: RigNode, count: int) -> list[str]:
     """The ids that the kubelet has of the resource, once none of them is strange."""
     wait_until(
         f"the kubelet knows {count} devices",

@@ -13,9 +13,9 @@ import pytest
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import allocatable, configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import FOREVER, Pods, container, phase, pod, simple
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import FOREVER, RigPods, container, phase, pod, simple
 
 GPU = "nvidia.com/gpu"
 KUBELET = {
@@ -26,7 +26,7 @@ KUBELET = {
 
 @pytest.mark.parametrize("way", list(product(KUBELET, [signal.SIGTERM, signal.SIGKILL])), ids=str)
 def test_no_running_pod_dies_when_the_kubelet_restarts(
-    way: tuple[str, signal.Signals], api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    way: tuple[str, signal.Signals], api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     path, number = way
     agent = run_agent(configuration("h100-sxm-8", kubelet=KUBELET[path]))
@@ -53,7 +53,7 @@ def test_no_running_pod_dies_when_the_kubelet_restarts(
     assert (resource["registration"], resource["path"]) == ("registered", path)
 
 
-def test_the_node_never_shows_zero_while_the_kubelet_restarts(api: Api, node: Node, run_agent: RunAgent) -> None:
+def test_the_node_never_shows_zero_while_the_kubelet_restarts(api: RigApi, node: RigNode, run_agent: RunAgent) -> None:
     run_agent(configuration("h100-sxm-8"))
     wait_allocatable(api, node, GPU, 8)
     node.stop_kubelet()

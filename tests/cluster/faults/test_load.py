@@ -6,16 +6,16 @@ import pytest
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import devices_of
-from tests.cluster.rig.pods import Pods, phase, simple
+from tests.cluster.rig.pods import RigPods, phase, simple
 
 GPU = "nvidia.com/gpu"
 
 
 def test_twenty_pods_at_once_share_the_node_and_no_device_is_given_twice(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("h100-sxm-8"))
     wait_allocatable(api, node, GPU, 8)
@@ -32,7 +32,9 @@ def test_twenty_pods_at_once_share_the_node_and_no_device_is_given_twice(
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_two_hundred_pods_in_sequence_each_get_a_device(api: Api, node: Node, pods: Pods, run_agent: RunAgent) -> None:
+def test_two_hundred_pods_in_sequence_each_get_a_device(
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
+) -> None:
     run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)
     for index in range(200):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import devices_of
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -26,7 +26,7 @@ def registrations(agent: NodeAgent) -> list[str]:
 
 
 def test_after_a_reboot_pods_run_again_on_their_devices_when_the_agent_is_there_first(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("h100-sxm-8", SPECS))
     wait_allocatable(api, node, GPU, 8)

@@ -8,10 +8,10 @@ import pytest
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids, devices_of
-from tests.cluster.rig.pods import Pods, phase, simple
+from tests.cluster.rig.pods import RigPods, phase, simple
 from tests.cluster.rig.processes import wait_until
 
 GPU = "nvidia.com/gpu"
@@ -19,7 +19,7 @@ GPU = "nvidia.com/gpu"
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_pods_and_devices_outlive_the_container_runtime(
-    number: signal.Signals, api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    number: signal.Signals, api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)
@@ -39,7 +39,7 @@ def test_pods_and_devices_outlive_the_container_runtime(
 
 @pytest.mark.parametrize("registration", ["registry", "register"])
 def test_an_emptied_socket_folder_is_filled_again_when_the_kubelet_is_restarted(
-    registration: str, api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    registration: str, api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("l4-2", kubelet={"registration": registration}))
     wait_allocatable(api, node, GPU, 2)
@@ -62,7 +62,7 @@ def test_an_emptied_socket_folder_is_filled_again_when_the_kubelet_is_restarted(
 
 
 def test_a_deleted_socket_of_the_agent_comes_back_by_itself(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     agent = run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)

@@ -13,18 +13,18 @@ from ostler.checkpoint.state_file import FILE_NAMES, Start, StateFile, StateKind
 from tests.cluster.components.versions import minor_release
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import configuration, wait_allocatable
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import devices_of
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import log_of, wait_until
 
 GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture
-def kept(api: Api, node: Node) -> Iterator[Node]:
+def kept(api: RigApi, node: RigNode) -> Iterator[RigNode]:
     """The node, whose files and settings are afterwards what they were before."""
     files = [*files_of(node.kubelet_folder), node.folder / "kubelet.json"]
     before = {file: file.read_bytes() for file in files}
@@ -36,7 +36,7 @@ def kept(api: Api, node: Node) -> Iterator[Node]:
     node.wait_ready(api)
 
 
-def file_of(node: Node, kind: StateKind) -> Path:
+def file_of(node: RigNode, kind: StateKind) -> Path:
     return next(path for path in files_of(node.kubelet_folder) if path.name == FILE_NAMES[kind])
 
 
@@ -46,12 +46,12 @@ def prediction(file: StateFile, version: str) -> tuple[Start, str]:
     return start.start, start.error
 
 
-def said(cluster: Cluster, node: Node, before: int) -> str:
+def said(cluster: RigCluster, node: RigNode, before: int) -> str:
     """What the kubelet has written since its log had this length."""
     return log_of(cluster.place.root, f"{node.name}-kubelet").read_text(errors="replace")[before:]
 
 
-def started(cluster: Cluster, node: Node) -> int:
+def started(cluster: RigCluster, node: RigNode) -> int:
     """Start the kubelet; the length of its log before."""
     before = len(log_of(cluster.place.root, f"{node.name}-kubelet").read_text(errors="replace"))
     node.start_kubelet()
@@ -59,7 +59,7 @@ def started(cluster: Cluster, node: Node) -> int:
 
 
 def test_every_file_of_a_real_kubelet_is_whole_and_says_who_has_what(
-    api: Api, node: Node, pods: Pods, run_agent: RunAgent
+    api: RigApi, node: RigNode, pods: RigPods, run_agent: RunAgent
 ) -> None:
     run_agent(configuration("l4-2"))
     wait_allocatable(api, node, GPU, 2)
@@ -76,7 +76,7 @@ def test_every_file_of_a_real_kubelet_is_whole_and_says_who_has_what(
 
 @pytest.mark.parametrize("kind", [StateKind.CLAIMS, StateKind.CPUS, StateKind.MEMORY])
 def test_a_kubelet_does_not_start_with_a_file_of_which_that_is_said(
-    cluster: Cluster, kept: Node, kind: StateKind
+    cluster: RigCluster, kept: RigNode, kind: StateKind
 ) -> None:
     path = file_of(kept, kind)
     kept.stop_kubelet()
@@ -91,7 +91,7 @@ def test_a_kubelet_does_not_start_with_a_file_of_which_that_is_said(
     assert error in said(cluster, kept, before), file.starts
 
 
-def test_a_kubelet_with_another_policy_than_the_files_does_not_start(cluster: Cluster, kept: Node) -> None:
+def test_a_kubelet_with_another_policy_than_the_files_does_not_start(cluster: RigCluster, kept: RigNode) -> None:
     file = examine(file_of(kept, StateKind.CPUS))
     assert file.starts[-1].text == "restores this if its cpuManagerPolicy is 'none'; with another one it does not start"
     settings = kept.folder / "kubelet.json"
@@ -105,7 +105,7 @@ def test_a_kubelet_with_another_policy_than_the_files_does_not_start(cluster: Cl
     )
 
 
-def test_a_kubelet_starts_and_has_forgotten_who_has_devices(cluster: Cluster, api: Api, kept: Node) -> None:
+def test_a_kubelet_starts_and_has_forgotten_who_has_devices(cluster: RigCluster, api: RigApi, kept: RigNode) -> None:
     path = file_of(kept, StateKind.DEVICES)
     kept.stop_kubelet()
     path.write_text('{"Data":{"PodDeviceEntries":[],"RegisteredDevices":{"a.b/c":["d"]}},"Checksum":1}')

@@ -25,7 +25,7 @@ def held_agent(folder: Path) -> tuple[str, ...]:
     return ("env", f"{_FOLDER}={folder}", sys.executable, "-m", __name__)
 
 
-class Hold:
+class AgentHold:
     """The test's side of the folder."""
 
     def __init__(self, folder: Path) -> None:

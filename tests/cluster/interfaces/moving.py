@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.cluster.dra.claims import NIC_CLASS, allocated, devices, request, template, user
-from tests.cluster.dra.conftest import GPUS, Stage
-from tests.cluster.interfaces.stand_ins import MOVING, Link, StandIns
+from tests.cluster.dra.conftest import GPUS, DraStage
+from tests.cluster.interfaces.stand_ins import MOVING, StandInLink, StandIns
 from tests.cluster.rig.agent import OSTLER, NodeAgent
-from tests.cluster.rig.api import Object, Refused
+from tests.cluster.rig.api import ApiRefused, Object
 from tests.cluster.rig.pods import FOREVER, PODS, phase
 from tests.cluster.rig.processes import PATIENCE, wait_until
 
@@ -23,7 +23,7 @@ class Moving:
     """An agent on a node with stand-ins, and pods with a NIC each, and a GPU if there are any, from a template."""
 
     def __init__(
-        self, stage: Stage, made: StandIns, config: Object | None = None, program: tuple[str, ...] = OSTLER
+        self, stage: DraStage, made: StandIns, config: Object | None = None, program: tuple[str, ...] = OSTLER
     ) -> None:
         self.stage = stage
         self.stand_ins = made
@@ -89,7 +89,7 @@ class Moving:
         """What the pod's container wrote; nothing while the kubelet or the container is not there."""
         try:
             return str(self.stage.cluster.api.get(f"{PODS}/{name}/log"))
-        except Refused:
+        except ApiRefused:
             return ""
 
     def interface_of(self, pod: str) -> str:
@@ -126,6 +126,6 @@ def guard(seen: str) -> Any:
     return json.loads(seen[seen.index("{") : seen.index("over")])
 
 
-def as_on_node(link: Link) -> tuple[str, int, tuple[str, ...]]:
+def as_on_node(link: StandInLink) -> tuple[str, int, tuple[str, ...]]:
     """What a pod gets of an interface unless its claim says otherwise."""
     return link.address, link.mtu, link.addresses

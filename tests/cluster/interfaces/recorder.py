@@ -24,7 +24,7 @@ from node.clocks import SYSTEM
 from node.events import EventBus
 
 
-class Recorder:
+class _Recorder:
     """Writes a line for each call; ``netns`` says whether the namespace's file is there.
 
     ``victim``: the process that is stopped at the first sandbox, 0 for none.
@@ -90,7 +90,7 @@ async def main(victim: int) -> None:
             {"event": event.status.state.value, "reason": event.status.reason, "runtime": event.status.runtime}
         ),
     )
-    recorder = Recorder(victim)
+    recorder = _Recorder(victim)
     task = asyncio.create_task(NriPlugin(SOCKET, recorder, bus=bus, clocks=SYSTEM).run())
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await asyncio.wait((task,))

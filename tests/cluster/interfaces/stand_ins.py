@@ -17,14 +17,14 @@ from typing import Any
 import yaml
 
 from tests.cluster.rig.agent import RECORDED
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 
 NIC = "example.com/nic"
 MOVING: dict[str, Any] = {"name": NIC, "door": "dra", "devices": {"kind": "nic"}, "moveInterface": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class StandInLink:
     """What the node has of an interface; ``address`` is the hardware's."""
 
     name: str
@@ -34,7 +34,7 @@ class Link:
     addresses: tuple[str, ...]
 
     @classmethod
-    def of(cls, shown: dict[str, Any]) -> Link:
+    def of(cls, shown: dict[str, Any]) -> StandInLink:
         """From the JSON of ``ip address``."""
         own = (f"{one['local']}/{one['prefixlen']}" for one in shown["addr_info"] if one["scope"] == "global")
         return cls(shown["ifname"], shown["address"], shown["mtu"], shown.get("ifalias", ""), tuple(own))
@@ -46,7 +46,7 @@ class StandIns:
     ``gpus``: how many GPUs the recorded node has as well.
     """
 
-    def __init__(self, node: Node, count: int, kind: str = "veth", *, with_gpus: bool = False) -> None:
+    def __init__(self, node: RigNode, count: int, kind: str = "veth", *, with_gpus: bool = False) -> None:
         number = node.folder.parent.name.rpartition("-")[2]
         self.names = [f"on{number}n{index}" for index in range(count)]
         self._parent = f"on{number}p"
@@ -79,10 +79,10 @@ class StandIns:
             with contextlib.suppress(OSError):
                 ip("link", "delete", name)
 
-    def on_node(self) -> dict[str, Link]:
+    def on_node(self) -> dict[str, StandInLink]:
         """Those that are on the machine now, by name."""
         shown: list[dict[str, Any]] = json.loads(ip("-j", "address", "show"))
-        return {one["ifname"]: Link.of(one) for one in shown if one["ifname"] in self.names}
+        return {one["ifname"]: StandInLink.of(one) for one in shown if one["ifname"] in self.names}
 
 
 def address(index: int) -> str:
@@ -91,7 +91,7 @@ def address(index: int) -> str:
 
 
 @contextmanager
-def stand_ins(node: Node, count: int, kind: str = "veth", *, with_gpus: bool = False) -> Iterator[StandIns]:
+def stand_ins(node: RigNode, count: int, kind: str = "veth", *, with_gpus: bool = False) -> Iterator[StandIns]:
     """The interfaces until the end of the block."""
     made = StandIns(node, count, kind, with_gpus=with_gpus)
     made.remove()

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from driver.interfaces.moving import InterfaceStep
-from tests.cluster.dra.conftest import Stage
-from tests.cluster.interfaces.held_agent import Hold, held_agent
+from tests.cluster.dra.conftest import DraStage
+from tests.cluster.interfaces.held_agent import AgentHold, held_agent
 from tests.cluster.interfaces.moving import Moving
 from tests.cluster.interfaces.stand_ins import stand_ins
 from tests.cluster.rig.node import processes_of_pod
@@ -33,17 +33,17 @@ LONG = 300.0
 
 
 @pytest.fixture
-def moving(stage: Stage) -> Iterator[Moving]:
+def moving(stage: DraStage) -> Iterator[Moving]:
     with stand_ins(stage.node, 2) as made:
         yield Moving(stage, made)
 
 
 @pytest.fixture
-def held(stage: Stage) -> Iterator[Rounds]:
+def held(stage: DraStage) -> Iterator[Rounds]:
     """Rounds of an agent whose moves can be held at a step."""
     folder = stage.node.folder / "hold"
     with stand_ins(stage.node, 2) as made:
-        hold = Hold(folder)
+        hold = AgentHold(folder)
         yield Rounds(Moving(stage, made, program=held_agent(folder)), hold)
         hold.release()
 
@@ -54,7 +54,7 @@ class Rounds:
     A part dies while the move is held at a named step or, for None, at any moment. ``killed`` counts.
     """
 
-    def __init__(self, moving: Moving, hold: Hold) -> None:
+    def __init__(self, moving: Moving, hold: AgentHold) -> None:
         self._moving = moving
         self._hold = hold
         self.killed: Counter[tuple[str, str]] = Counter()
@@ -179,7 +179,7 @@ def test_the_next_instance_takes_interfaces_over_and_back(moving: Moving) -> Non
 
 
 @pytest.mark.timeout(900)
-def test_fifty_pods_at_once_get_fifty_interfaces_and_give_them_back_across_a_handover(stage: Stage) -> None:
+def test_fifty_pods_at_once_get_fifty_interfaces_and_give_them_back_across_a_handover(stage: DraStage) -> None:
     with stand_ins(stage.node, FIFTY) as made:
         moving = Moving(stage, made)
         standby = moving.standby()

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.cluster.dra.claims import DRIVER, allocated
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.interfaces.moving import Moving, guard, inside
 from tests.cluster.interfaces.stand_ins import stand_ins
 from tests.cluster.rig.pods import FOREVER
@@ -18,7 +18,7 @@ METADATA = "cat /var/run/kubernetes.io/dra-device-attributes/resourceclaimtempla
 
 
 @pytest.fixture(params=["veth", "macvlan"])
-def moving(request: pytest.FixtureRequest, stage: Stage) -> Iterator[Moving]:
+def moving(request: pytest.FixtureRequest, stage: DraStage) -> Iterator[Moving]:
     with stand_ins(stage.node, 2, request.param) as made:
         yield Moving(stage, made)
 
@@ -44,7 +44,7 @@ def test_two_pods_talk_over_their_interfaces_and_the_node_has_them_back(moving: 
 
 
 def test_beside_a_gpu_an_interface_is_what_the_claim_says_the_container_reads_it_and_the_node_has_it_back(
-    stage: Stage,
+    stage: DraStage,
 ) -> None:
     interface = {
         "name": "net1",

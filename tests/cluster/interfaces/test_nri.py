@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.rig.api import Api
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.api import RigApi
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import Inside, wait_until
 
 
-class Heard:
+class _Heard:
     """A recorder on the node, and the lines that it has written."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: RigNode) -> None:
         self._process = node.spawn("recorder", sys.executable, "-m", "tests.cluster.interfaces.recorder")
         self.wait("connected")
 
@@ -41,13 +41,15 @@ class Heard:
 
 
 @pytest.fixture
-def heard(node: Node) -> Iterator[Heard]:
-    made = Heard(node)
+def heard(node: RigNode) -> Iterator[_Heard]:
+    made = _Heard(node)
     yield made
     made.process.end(signal.SIGKILL)
 
 
-def test_a_pod_is_reported_with_its_namespace_from_its_start_to_its_end(node: Node, pods: Pods, heard: Heard) -> None:
+def test_a_pod_is_reported_with_its_namespace_from_its_start_to_its_end(
+    node: RigNode, pods: RigPods, heard: _Heard
+) -> None:
     assert heard.lines("connected")[0]["runtime"].startswith("containerd ")
     pods.run(simple("plain"))
     pods.run(simple("hosted", hostNetwork=True))
@@ -61,7 +63,7 @@ def test_a_pod_is_reported_with_its_namespace_from_its_start_to_its_end(node: No
     assert (stopped["netns"], stopped["exists"]) == (ran["netns"], True)
 
 
-def test_an_error_fails_the_sandbox_and_the_pods_events_have_its_text(pods: Pods, heard: Heard) -> None:
+def test_an_error_fails_the_sandbox_and_the_pods_events_have_its_text(pods: RigPods, heard: _Heard) -> None:
     pods.create(simple("refused"))
     text = "ostler cannot start the sandbox of pod default/refused: there is no interface for it"
     pods.wait_event("refused", "FailedCreatePodSandBox", text)
@@ -71,7 +73,7 @@ def test_an_error_fails_the_sandbox_and_the_pods_events_have_its_text(pods: Pods
     assert not heard.lines("absent")
 
 
-def test_a_slow_answer_is_an_error_and_not_the_end_of_the_connection(pods: Pods, heard: Heard) -> None:
+def test_a_slow_answer_is_an_error_and_not_the_end_of_the_connection(pods: RigPods, heard: _Heard) -> None:
     pods.create(simple("slow-3"))
     pods.wait_event("slow-3", "FailedCreatePodSandBox", "ostler goes on with it, and a later attempt finds it done")
     done = heard.wait("ran", "slow-3")
@@ -82,7 +84,9 @@ def test_a_slow_answer_is_an_error_and_not_the_end_of_the_connection(pods: Pods,
     assert not heard.lines("absent")
 
 
-def test_a_plugin_that_does_not_answer_misses_a_pod_and_finds_it_when_it_comes_back(pods: Pods, heard: Heard) -> None:
+def test_a_plugin_that_does_not_answer_misses_a_pod_and_finds_it_when_it_comes_back(
+    pods: RigPods, heard: _Heard
+) -> None:
     heard.process.send(signal.SIGSTOP)
     try:
         # The runtime waits two seconds, drops the plugin and starts the pod: it fails open.
@@ -96,7 +100,7 @@ def test_a_plugin_that_does_not_answer_misses_a_pod_and_finds_it_when_it_comes_b
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_after_a_restart_of_the_runtime_all_its_sandboxes_are_known(
-    number: signal.Signals, api: Api, node: Node, pods: Pods, heard: Heard
+    number: signal.Signals, api: RigApi, node: RigNode, pods: RigPods, heard: _Heard
 ) -> None:
     pods.run(simple("first"))
     node.stop_containerd(number)

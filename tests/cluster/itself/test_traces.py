@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.cluster.rig.cluster import attach, down
 from tests.cluster.rig.place import addresses, place_of
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.pods import RigPods, simple
 from tests.cluster.rig.processes import belonging, kill, wait_until
 
 NAME = f"traces-{os.getpid()}"
@@ -30,7 +30,7 @@ def test_two_nodes_run_pods_that_reach_each_other_and_a_crash_leaves_no_trace() 
         made = attach(NAME)
         assert made is not None
         root = made.place.root
-        pods = Pods(made.api)
+        pods = RigPods(made.api)
         served = pods.run(simple("server", "echo hello > /tmp/index.html; httpd -f -p 8080 -h /tmp", nodeName="node-1"))
         address = served["status"]["podIP"]
         fetch = f"until wget -q -O- http://{address}:8080/; do :; done"

@@ -19,9 +19,9 @@ from kube.kubeconfig import from_kubeconfig
 from kube.reflector import Reflector
 from node.door_policy import LABEL, NodeWords, Taints
 from tests.cluster.rig.api import MERGE
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import Pods, simple
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import RigPods, simple
 from tests.kube.watched import Notes
 from tests.waiting import until
 
@@ -33,7 +33,7 @@ def api_of(kubeconfig: Path) -> ResourceApi:
 
 
 @pytest.fixture
-def kubelet(node: Node) -> Iterator[ResourceApi]:
+def kubelet(node: RigNode) -> Iterator[ResourceApi]:
     """The API as the node's own identity."""
     api = api_of(node.folder / "kubelet.kubeconfig")
     yield api
@@ -41,14 +41,14 @@ def kubelet(node: Node) -> Iterator[ResourceApi]:
 
 
 @pytest.fixture
-def administrator(cluster: Cluster) -> Iterator[ResourceApi]:
+def administrator(cluster: RigCluster) -> Iterator[ResourceApi]:
     api = api_of(cluster.place.kubeconfig)
     yield api
     api.close()
 
 
 def test_a_nodes_identity_lists_and_watches_its_own_pods_and_no_others(
-    kubelet: ResourceApi, node: Node, pods: Pods
+    kubelet: ResourceApi, node: RigNode, pods: RigPods
 ) -> None:
     own = {"fieldSelector": f"spec.nodeName={node.name}"}
     notes = Notes()
@@ -65,7 +65,9 @@ def test_a_nodes_identity_lists_and_watches_its_own_pods_and_no_others(
             read_whole(kubelet.core("pods", query, stripped))
 
 
-def test_a_nodes_identity_watches_its_own_node_by_name(kubelet: ResourceApi, cluster: Cluster, node: Node) -> None:
+def test_a_nodes_identity_watches_its_own_node_by_name(
+    kubelet: ResourceApi, cluster: RigCluster, node: RigNode
+) -> None:
     own = {"fieldSelector": f"metadata.name={node.name}"}
     notes = Notes()
     reflector = Reflector(kubelet.core("nodes", own, stripped_node), notes, random=lambda: 0.5)
@@ -89,7 +91,7 @@ def test_a_nodes_identity_may_not_list_claims(kubelet: ResourceApi, administrato
 
 
 def test_a_dry_run_says_whether_taints_are_kept_and_leaves_nothing(
-    kubelet: ResourceApi, administrator: ResourceApi, cluster: Cluster, node: Node
+    kubelet: ResourceApi, administrator: ResourceApi, cluster: RigCluster, node: RigNode
 ) -> None:
     release = kubelet.release()
     support = asked(kubelet, DRIVER, node.name, release)

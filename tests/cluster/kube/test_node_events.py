@@ -6,9 +6,9 @@ import json
 
 from tests.cluster.conftest import RunAgent
 from tests.cluster.rig.agent import NodeAgent, configuration
-from tests.cluster.rig.api import MERGE, Api, Object
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import MERGE, Object, RigApi
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import wait_until
 
 EVENTS = "/api/v1/namespaces/default/events"
@@ -19,12 +19,12 @@ def posting(kubeconfig: object) -> Object:
     return configuration("l4-2", kubernetes={"events": "on", "kubeconfig": str(kubeconfig)})
 
 
-def of_ours(api: Api, node: str) -> list[Object]:
+def of_ours(api: RigApi, node: str) -> list[Object]:
     found = api.items(f"{EVENTS}?fieldSelector=involvedObject.kind=Node,involvedObject.name={node}")
     return [event for event in found if event["reportingComponent"] == "ostler"]
 
 
-def counts(api: Api, node: str) -> list[int]:
+def counts(api: RigApi, node: str) -> list[int]:
     """How often the event of this file was told; other tests leave events on the Node, too."""
     return [event["count"] for event in of_ours(api, node) if WORDS in event["message"]]
 
@@ -39,7 +39,7 @@ def not_posted(agent: NodeAgent) -> list[str]:
 
 
 def test_kubectl_describe_shows_what_the_agent_posts_as_the_nodes_own_identity(
-    cluster: Cluster, api: Api, node: Node, run_agent: RunAgent
+    cluster: RigCluster, api: RigApi, node: RigNode, run_agent: RunAgent
 ) -> None:
     agent = run_agent(posting(node.folder / "kubelet.kubeconfig"))
     for _ in range(2):
@@ -55,7 +55,7 @@ def test_kubectl_describe_shows_what_the_agent_posts_as_the_nodes_own_identity(
 
 
 def test_a_node_that_is_another_machine_gets_no_event_and_the_status_says_why(
-    cluster: Cluster, api: Api, run_agent: RunAgent
+    cluster: RigCluster, api: RigApi, run_agent: RunAgent
 ) -> None:
     stranger: Object = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "stranger"}}
     api.create("/api/v1/nodes", stranger)

@@ -14,8 +14,8 @@ from kube.client import Client, RequestLimits
 from kube.errors import Forbidden, NotFound, WriteConflict
 from kube.kubeconfig import from_kubeconfig
 from kube.reflector import Reflector
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 from tests.kube.watched import Notes
 from tests.waiting import until
 
@@ -28,7 +28,7 @@ def client_of(kubeconfig: Path) -> Client:
 
 
 @pytest.fixture
-def administrator(cluster: Cluster) -> Iterator[ResourceApi]:
+def administrator(cluster: RigCluster) -> Iterator[ResourceApi]:
     api = ResourceApi(client_of(cluster.place.kubeconfig))
     yield api
     for one in api.list_slices({"fieldSelector": f"spec.driver={DRIVER}"}):
@@ -37,14 +37,14 @@ def administrator(cluster: Cluster) -> Iterator[ResourceApi]:
 
 
 @pytest.fixture
-def kubelet(node: Node, administrator: ResourceApi) -> Iterator[ResourceApi]:
+def kubelet(node: RigNode, administrator: ResourceApi) -> Iterator[ResourceApi]:
     """The API as the node's own identity; the administrator cleans up."""
     api = ResourceApi(client_of(node.folder / "kubelet.kubeconfig"))
     yield api
     api.close()
 
 
-def slice_of(node: Node, name: str, *devices: str) -> JsonObject:
+def slice_of(node: RigNode, name: str, *devices: str) -> JsonObject:
     spec: JsonObject = {
         "driver": DRIVER,
         "nodeName": node.name,
@@ -72,12 +72,12 @@ def when_known(write: Callable[[], JsonObject]) -> JsonObject:
     return answers[0]
 
 
-def of_node(node: Node) -> dict[str, str]:
+def of_node(node: RigNode) -> dict[str, str]:
     return {"fieldSelector": f"spec.driver={DRIVER},spec.nodeName={node.name}"}
 
 
 def test_a_nodes_identity_writes_lists_and_watches_its_own_slices_and_no_others(
-    kubelet: ResourceApi, node: Node
+    kubelet: ResourceApi, node: RigNode
 ) -> None:
     notes = Notes()
     reflector = Reflector(kubelet.slices(of_node(node)), notes, random=lambda: 0.5)
@@ -116,7 +116,7 @@ def test_a_claim_without_a_pod_is_refused_to_the_node_in_the_words_we_know(kubel
         kubelet.claim("default", "none")
 
 
-def test_a_version_that_is_not_served_is_not_an_object_that_is_missing(cluster: Cluster) -> None:
+def test_a_version_that_is_not_served_is_not_an_object_that_is_missing(cluster: RigCluster) -> None:
     client = client_of(cluster.place.kubeconfig)
     for path in ("/apis/resource.k8s.io/v9/resourceslices/x", "/apis/resource.k8s.io/v1/things/x"):
         with pytest.raises(NotFound) as caught:
@@ -124,7 +124,7 @@ def test_a_version_that_is_not_served_is_not_an_object_that_is_missing(cluster: 
         assert '"x" not found' not in caught.value.message
 
 
-def test_a_version_that_is_still_to_come_gets_a_watch_without_a_word(cluster: Cluster) -> None:
+def test_a_version_that_is_still_to_come_gets_a_watch_without_a_word(cluster: RigCluster) -> None:
     query = {"watch": "1", "resourceVersion": "999999999", "timeoutSeconds": "1"}
     began = time.monotonic()
     with client_of(cluster.place.kubeconfig).stream(SLICES, query, read_timeout=60) as stream:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.dra.claims import CLAIMS, DRIVER
-from tests.cluster.rig.api import MERGE, Api, Object
-from tests.cluster.rig.node import Node
-from tests.cluster.rig.pods import PODS, Pods
+from tests.cluster.rig.api import MERGE, Object, RigApi
+from tests.cluster.rig.node import RigNode
+from tests.cluster.rig.pods import PODS, RigPods
 from tests.cluster.rig.processes import wait_until
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
@@ -28,7 +28,7 @@ EVICTED_IS_NO_FAILURE: Object = {
 class ByHand:
     """Jobs of one pod, and the scheduling of their pods."""
 
-    def __init__(self, api: Api, node: Node, pods: Pods) -> None:
+    def __init__(self, api: RigApi, node: RigNode, pods: RigPods) -> None:
         self._api = api
         self._node = node
         self._pods = pods

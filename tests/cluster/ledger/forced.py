@@ -16,8 +16,8 @@ from random import Random
 from tests.cluster.dra.claims import CLAIMS, claim, devices, request
 from tests.cluster.ledger.shims import slow_to_end
 from tests.cluster.ledger.storm import AWAY, CLAIM, PLUGIN, Storm
-from tests.cluster.rig.api import Api, Object, Refused
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.pods import PODS, phase
 
 AT_ONCE = 20
@@ -31,7 +31,7 @@ ROUND = 0.15
 class ForcedStorm:
     """``kill``: kills a part by its name and starts it again."""
 
-    def __init__(self, api: Api, node: Node, storm: Storm, random: Random, kill: Callable[[str], None]) -> None:
+    def __init__(self, api: RigApi, node: RigNode, storm: Storm, random: Random, kill: Callable[[str], None]) -> None:
         self._api = api
         self._node = node
         self._storm = storm
@@ -118,7 +118,7 @@ class ForcedStorm:
     def _evict(self, name: str) -> None:
         self.ended["evicted"] += 1
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}}
-        with suppress(Refused):
+        with suppress(ApiRefused):
             self._api.create(f"{PODS}/{name}/eviction", body)
         self._forget_claim(name)
 

@@ -19,7 +19,7 @@ _FLOCK = "hhqqi0q"
 """``struct flock`` of 64-bit Linux: type, whence, start, length, pid."""
 
 
-class Holding:
+class ContainerHolding:
     """A folder that containers mount, for devices of these file names."""
 
     def __init__(self, folder: Path, devices: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from tests.cluster.door.container import Seen, seen
 from tests.cluster.dra.claims import published
 from tests.cluster.rig.agent import NodeAgent
 from tests.cluster.rig.api import Object
-from tests.cluster.rig.pods import Pods
+from tests.cluster.rig.pods import RigPods
 
 OTHER_DOOR = "ostler.dev/other-door"
 
@@ -58,7 +58,7 @@ def gpus(inside: Seen) -> set[str]:
     return {path for path in inside.below("/dev/nvidia") if _is_gpu(path)}
 
 
-def had_by(pods: Pods, agent: NodeAgent, pod: str) -> set[str]:
+def had_by(pods: RigPods, agent: NodeAgent, pod: str) -> set[str]:
     """Names of the GPUs that a container sees."""
     names = files_of(agent)
     return {names[path] for path in gpus(seen(pods, pod))}

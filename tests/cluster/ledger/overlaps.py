@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tests.cluster.rig.node import Node
+    from tests.cluster.rig.node import RigNode
 
 EVERY = 0.02
 """Seconds between two looks."""
@@ -92,7 +92,7 @@ class Overlaps:
 _NO_CONTAINER: tuple[str, str, tuple[str, ...]] = ("", "", ())
 
 
-class Processes:
+class _Processes:
     """Containers' processes on ``nodes``: cgroups by the nodes' first processes. ``devices`` names files that count.
 
     A device is named by the cgroup of its node and its file.
@@ -145,15 +145,15 @@ def _mounts(pid: int | str) -> str:
     return os.readlink(f"/proc/{pid}/ns/mnt")  # noqa: PTH115 - as above
 
 
-class Watcher:
+class OverlapWatcher:
     """The process that looks at these nodes; a context of which ``report`` tells afterwards."""
 
-    def __init__(self, devices: str, *nodes: Node) -> None:
+    def __init__(self, devices: str, *nodes: RigNode) -> None:
         self._command = [sys.executable, "-m", __name__, devices, *(f"{node.init}:{node.cgroup}" for node in nodes)]
         self._process: subprocess.Popen[str] | None = None
         self.report = Report([], 0, 0.0, 0)
 
-    def __enter__(self) -> Watcher:
+    def __enter__(self) -> OverlapWatcher:
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
 
@@ -168,7 +168,7 @@ class Watcher:
 def main(devices: str, *nodes: str) -> None:
     """Look until the input ends and once more then, and tell what was seen."""
     cgroups = {int(init): cgroup for init, _, cgroup in (each.partition(":") for each in nodes)}
-    processes, overlaps = Processes(cgroups, re.compile(devices)), Overlaps()
+    processes, overlaps = _Processes(cgroups, re.compile(devices)), Overlaps()
     report = Report(overlaps.found, 0, 0.0, 0)
     pods: set[str] = set()
     last = time.time()

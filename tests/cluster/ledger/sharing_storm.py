@@ -13,8 +13,8 @@ from random import Random
 from tests.cluster.dra.claims import GPU_CLASS, MIG_CLASS, devices, request, template
 from tests.cluster.ledger.forced import ForcedStorm
 from tests.cluster.ledger.storm import GPU, Storm
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.pods import PODS, simple
 
 SHARED = f"{GPU}.shared"
@@ -97,8 +97,8 @@ class SharingStorm(ForcedStorm):
 
     def __init__(
         self,
-        api: Api,
-        node: Node,
+        api: RigApi,
+        node: RigNode,
         storm: Storm,
         random: Random,
         kill: Callable[[str], None],

@@ -12,14 +12,14 @@ import signal
 import threading
 from pathlib import Path
 
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 
 _SHIM = "containerd-shim"
 BEGINS = 1.0
 """Seconds: the order to end comes before, and is obeyed by nobody; what kills comes later."""
 
 
-def slow_to_end(node: Node, pod: str, seconds: float) -> None:
+def slow_to_end(node: RigNode, pod: str, seconds: float) -> None:
     """Have nobody kill the pod's containers (by its host name) for so long, from a moment on; returns at once."""
     shim = _shim_of(node, pod)
     if shim:
@@ -37,7 +37,7 @@ def _later(seconds: float, shim: int, number: signal.Signals) -> None:
     timer.start()
 
 
-def _shim_of(node: Node, pod: str) -> int:
+def _shim_of(node: RigNode, pod: str) -> int:
     """The process id of the shim that is the parent of one of the pod's processes; 0 where it has none."""
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal():

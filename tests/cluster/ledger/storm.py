@@ -19,24 +19,24 @@ from random import Random
 from typing import Any
 
 from tests.cluster.dra.claims import CLAIMS, SLICES, devices, request, template
-from tests.cluster.ledger.holding import PROGRAM, Holding
+from tests.cluster.ledger.holding import PROGRAM, ContainerHolding
 from tests.cluster.ledger.idleness import Idleness
-from tests.cluster.rig.api import Api, Object, Refused
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.pods import PODS, container, phase
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 GPU = "nvidia.com/gpu"
 PLUGIN, CLAIM, NAME = "plugin", "claim", "name"
 """How a pod asks: the plugin's resource, a claim, or the resource name that a class serves as well."""
-AWAY = (OSError, http.client.HTTPException, Refused)
+AWAY = (OSError, http.client.HTTPException, ApiRefused)
 """What an API server that is away, or has just started, answers."""
 
 _GPUS = "/dev/nvidia[0-9]*"
 
 
 @dataclass(slots=True)
-class Outcome:
+class StormOutcome:
     """What was seen. ``doubles``: a device and who came second; ``failed``: pods by their reason.
 
     ``idle``: most seconds that a device was free while pods waited: in no container, allocated to no claim, not given
@@ -59,7 +59,7 @@ class Storm:
     The GPUs' device files are numbered as their names are sorted, as in the recordings that are used here.
     """
 
-    def __init__(self, api: Api, node: Node, gpus: int) -> None:
+    def __init__(self, api: RigApi, node: RigNode, gpus: int) -> None:
         self._api = api
         self._gpus = [f"nvidia{number}" for number in range(gpus)]
         self._stopped = threading.Event()
@@ -69,7 +69,7 @@ class Storm:
         self._idle, self._unused = Idleness(self._gpus), Idleness(self._gpus)
         folder = node.folder / "storm"
         shutil.rmtree(folder, ignore_errors=True)
-        self._holding = Holding(folder, self._gpus)
+        self._holding = ContainerHolding(folder, self._gpus)
 
     def job(self, name: str, how: str, seconds: float, count: int = 1, **spec: Any) -> Object:
         """A Job of one pod that has ``count`` GPUs for so long."""
@@ -139,9 +139,9 @@ class Storm:
                 continue
         return left
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> StormOutcome:
         """What was seen."""
-        return Outcome(
+        return StormOutcome(
             ran=len(self._holding.ran()),
             doubles=self._holding.doubles(),
             failed=Counter(self._failed.values()),

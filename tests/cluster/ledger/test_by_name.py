@@ -13,13 +13,13 @@ import pytest
 from tests.cluster.components.versions import evicts_by_name
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import CLAIMS, CLASSES, DRIVER, SLICES, template, user
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.dra.test_faults import runs_untouched
 from tests.cluster.ledger.conftest import BOTH
 from tests.cluster.ledger.looking import had_by, held, holders, untainted
 from tests.cluster.ledger.storm import GPU
 from tests.cluster.rig.agent import wait_allocatable
-from tests.cluster.rig.api import MERGE, Api, Object
+from tests.cluster.rig.api import MERGE, Object, RigApi
 from tests.cluster.rig.pods import PODS, simple
 from tests.cluster.rig.processes import wait_until
 
@@ -30,7 +30,7 @@ TAINT: Object = {"key": f"{FOREIGN}/gone", "effect": "NoExecute"}
 
 
 @pytest.fixture
-def by_name(stage: Stage) -> Iterator[None]:
+def by_name(stage: DraStage) -> Iterator[None]:
     """A class by whose resource's name pods ask for the agent's GPUs, and for devices of a driver that is nowhere."""
     api = stage.cluster.api
     expression = f"device.driver in ['{DRIVER}', '{FOREIGN}']"
@@ -41,7 +41,7 @@ def by_name(stage: Stage) -> Iterator[None]:
     api.delete(f"{CLASSES}/{CLASS}")
 
 
-def slice_of_nobody(stage: Stage, *taints: Object) -> Object:
+def slice_of_nobody(stage: DraStage, *taints: Object) -> Object:
     devices = [{"name": name, **({"taints": list(taints)} if taints else {})} for name in ("d0", "d1")]
     pool = {"name": "foreign", "generation": 1, "resourceSliceCount": 1}
     spec = {"driver": FOREIGN, "nodeName": stage.node.name, "pool": pool, "devices": devices}
@@ -49,7 +49,7 @@ def slice_of_nobody(stage: Stage, *taints: Object) -> Object:
 
 
 @pytest.mark.usefixtures("by_name")
-def test_kubernetes_evicts_who_names_a_claim_and_from_1_37_on_who_asks_by_name(stage: Stage) -> None:
+def test_kubernetes_evicts_who_names_a_claim_and_from_1_37_on_who_asks_by_name(stage: DraStage) -> None:
     api, pods, claims = stage.cluster.api, stage.pods, stage.claims
     api.create(SLICES, slice_of_nobody(stage))
     try:
@@ -71,7 +71,7 @@ def test_kubernetes_evicts_who_names_a_claim_and_from_1_37_on_who_asks_by_name(s
         api.delete(f"{SLICES}/foreign")
 
 
-def allocated_by_hand(api: Api, pod: Object, node: str, device: str) -> str:
+def allocated_by_hand(api: RigApi, pod: Object, node: str, device: str) -> str:
     """Make the claim that a scheduler makes for this pod, with that device, and bind the pod; the claim's name."""
     name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}
@@ -107,7 +107,7 @@ def allocated_by_hand(api: Api, pod: Object, node: str, device: str) -> str:
 
 
 @pytest.mark.usefixtures("by_name")
-def test_who_asked_by_name_and_lost_the_device_to_a_pod_is_evicted_and_the_next_one_runs(stage: Stage) -> None:
+def test_who_asked_by_name_and_lost_the_device_to_a_pod_is_evicted_and_the_next_one_runs(stage: DraStage) -> None:
     api, pods, claims = stage.cluster.api, stage.pods, stage.claims
     agent = stage.run_driver("l4-2", BOTH)
     wait_until("both are offered", lambda: len(untainted(claims.slices())) == 2)

@@ -13,7 +13,7 @@ from bench.doors.stage import DoorsStage
 from bench.recording import gpu_uuid, many_gpus
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import allocated, claim, devices, request, template, user
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.dra.test_faults import runs_untouched
 from tests.cluster.ledger.by_hand import EVICTED_IS_NO_FAILURE, GATE, ByHand
 from tests.cluster.ledger.conftest import BOTH
@@ -35,7 +35,7 @@ MANY = 500
 
 
 @pytest.fixture
-def both(stage: Stage) -> NodeAgent:
+def both(stage: DraStage) -> NodeAgent:
     """An agent whose two GPUs are at both doors."""
     agent = stage.run_driver("l4-2", BOTH)
     wait_until("both are offered", lambda: len(untainted(stage.claims.slices())) == 2)
@@ -45,7 +45,7 @@ def both(stage: Stage) -> NodeAgent:
 
 
 @pytest.fixture
-def looking_on(stage: Stage) -> Iterator[None]:
+def looking_on(stage: DraStage) -> Iterator[None]:
     """The namespace of the tests is one in which claims may look at what others have."""
     path, label = "/api/v1/namespaces/default", "resource.kubernetes.io/admin-access"
     stage.cluster.api.request("PATCH", path, {"metadata": {"labels": {label: "true"}}}, MERGE)
@@ -55,7 +55,7 @@ def looking_on(stage: Stage) -> Iterator[None]:
 
 @pytest.mark.usefixtures("looking_on")
 def test_a_claim_that_lost_its_device_is_evicted_and_the_next_pod_of_its_controller_runs(
-    stage: Stage, both: NodeAgent, by_hand: ByHand
+    stage: DraStage, both: NodeAgent, by_hand: ByHand
 ) -> None:
     api, pods, claims = stage.cluster.api, stage.pods, stage.claims
     holder = pods.run(simple("holder", STAY, {GPU: 1}))
@@ -92,7 +92,7 @@ def test_a_claim_that_lost_its_device_is_evicted_and_the_next_pod_of_its_control
 
 @pytest.mark.timeout(900)
 def test_a_pod_that_lost_its_device_fails_with_the_claim_named_and_the_next_one_runs(
-    stage: Stage, by_hand: ByHand
+    stage: DraStage, by_hand: ByHand
 ) -> None:
     api, node, pods, claims = stage.cluster.api, stage.node, stage.pods, stage.claims
     agent = stage.run_driver("l4-2", *two_of_many(stage), inventory={"recorded": "/etc/ostler/gpus.yaml"})
@@ -126,7 +126,7 @@ def test_a_pod_that_lost_its_device_fails_with_the_claim_named_and_the_next_one_
 
 @pytest.mark.timeout(900)
 def test_a_replica_set_that_lost_its_device_has_few_failed_pods_where_the_agent_writes_the_allocatable(
-    stage: Stage,
+    stage: DraStage,
 ) -> None:
     kubernetes = {"kubeconfig": str(stage.node.folder / "kubelet.kubeconfig"), "patchAllocatable": "on"}
     agent = stage.run_driver("l4-2", BOTH, kubernetes={**kubernetes, "events": "off"})
@@ -155,7 +155,7 @@ def _lowered(agent: NodeAgent) -> int:
     return sum("allocatable written on the Node" in line and r"\": \"1\"" in line for line in lines)
 
 
-def lost_by_the_pod(stage: Stage, by_hand: ByHand, device: str) -> tuple[Object, Object, str]:
+def lost_by_the_pod(stage: DraStage, by_hand: ByHand, device: str) -> tuple[Object, Object, str]:
     """A pod with a claim that has the device, one that was refused it, and the claim's name.
 
     The kubelet hears in a fraction of a second that a claim has it, and until the API server has told the agent of that
@@ -179,7 +179,7 @@ def lost_by_the_pod(stage: Stage, by_hand: ByHand, device: str) -> tuple[Object,
     pytest.fail(f"in none of {TRIES} tries the claim was before the pod")
 
 
-def waiting_pod(stage: Stage, by_hand: ByHand, job: str, *before: Object) -> str:
+def waiting_pod(stage: DraStage, by_hand: ByHand, job: str, *before: Object) -> str:
     """The first pod of a Job after those ``before`` that waits, by its name.
 
     A scheduler that has not heard of the Node's latest numbers binds it, and then it fails as those before.
@@ -198,14 +198,14 @@ def came_too_late(pod: Object) -> bool:
     return any(each["type"] == "PodScheduled" and each.get("reason") == "Unschedulable" for each in conditions)
 
 
-def two_of_many(stage: Stage) -> tuple[Object, ...]:
+def two_of_many(stage: DraStage) -> tuple[Object, ...]:
     """Two GPUs at both doors, on a node that has so many that the other door learns late of what one has allocated."""
     many_gpus(stage.node.folder / "etc-ostler" / "gpus.yaml", MANY)
     two: Object = {"kind": "gpu", "uuid": [gpu_uuid(0), gpu_uuid(1)]}
     return {**BOTH, "devices": two}, {"name": "ostler.dev/rest", "devices": {"kind": "gpu"}}
 
 
-def test_what_an_init_container_had_is_held_as_long_as_its_pod(stage: Stage, both: NodeAgent) -> None:
+def test_what_an_init_container_had_is_held_as_long_as_its_pod(stage: DraStage, both: NodeAgent) -> None:
     """The kubelet lists it no more, and would not give it to anybody else: its checkpoint alone knows."""
     pods, claims = stage.pods, stage.claims
     begins = container("begins", "true", {GPU: 1})

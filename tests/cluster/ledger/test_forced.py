@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.ledger.forced import ForcedStorm
-from tests.cluster.ledger.overlaps import Report, Watcher
+from tests.cluster.ledger.overlaps import OverlapWatcher, Report
 from tests.cluster.ledger.shims import slow_to_end
 from tests.cluster.ledger.storm import CLAIM, PLUGIN, Storm
 from tests.cluster.ledger.test_storm import calm
@@ -28,13 +28,13 @@ SLOW = 4.0
 ATTEMPTS = 5
 
 
-def rage(stage: Stage, storm: Storm, random: Random, pods: int, victims: tuple[str, ...]) -> None:
+def rage(stage: DraStage, storm: Storm, random: Random, pods: int, victims: tuple[str, ...]) -> None:
     """A storm of so many pods, with a look at all containers every 20 ms."""
     agent = calm(stage)
     forced = ForcedStorm(
         stage.cluster.api, stage.node, storm, random, lambda victim: kill(victim, stage.cluster, stage.node, agent)
     )
-    with Watcher(DEVICES, stage.node) as watcher:
+    with OverlapWatcher(DEVICES, stage.node) as watcher:
         forced.rage(pods, victims)
     seen = watcher.report
     show(forced, seen)
@@ -53,7 +53,7 @@ def show(forced: ForcedStorm, seen: Report) -> None:
 
 @pytest.mark.timeout(900)
 def test_no_device_is_given_again_before_the_containers_of_a_pod_deleted_by_force_have_ended(
-    stage: Stage, storm: Storm
+    stage: DraStage, storm: Storm
 ) -> None:
     rage(stage, storm, Random(40), 40, ("agent",))
 
@@ -61,7 +61,9 @@ def test_no_device_is_given_again_before_the_containers_of_a_pod_deleted_by_forc
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_no_device_is_given_twice_in_300_pods_while_every_part_is_killed(seed: int, stage: Stage, storm: Storm) -> None:
+def test_no_device_is_given_twice_in_300_pods_while_every_part_is_killed(
+    seed: int, stage: DraStage, storm: Storm
+) -> None:
     random = Random(seed)
     victims = [*VICTIMS, *VICTIMS, *VICTIMS]
     random.shuffle(victims)
@@ -70,7 +72,7 @@ def test_no_device_is_given_twice_in_300_pods_while_every_part_is_killed(seed: i
 
 @pytest.mark.parametrize("way", [PLUGIN, CLAIM])
 def test_a_pod_that_waits_for_the_device_of_one_deleted_by_force_gets_it_when_its_containers_have_ended(
-    way: str, stage: Stage, storm: Storm
+    way: str, stage: DraStage, storm: Storm
 ) -> None:
     """All devices are held, so that what the kubelet takes for free is allocated again at once."""
     calm(stage)
@@ -85,10 +87,10 @@ def test_a_pod_that_waits_for_the_device_of_one_deleted_by_force_gets_it_when_it
     pytest.fail(f"in {ATTEMPTS} attempts the containers ended too late; at last after {lived} s")
 
 
-def contest(way: str, stage: Stage, forced: ForcedStorm, attempt: int) -> tuple[list[Object], list[float]]:
+def contest(way: str, stage: DraStage, forced: ForcedStorm, attempt: int) -> tuple[list[Object], list[float]]:
     """Two pods wait for the devices of two that are deleted: who is refused, and how long the containers lived on."""
     api, pods = stage.cluster.api, stage.pods
-    with Watcher(DEVICES, stage.node) as watcher:
+    with OverlapWatcher(DEVICES, stage.node) as watcher:
         holders = [forced.holder(f"holder-{attempt}-{number}", PLUGIN) for number in range(8)]
         for name in holders:
             pods.wait_phase(name, "Running")

@@ -12,14 +12,14 @@ import pytest
 
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import allocated, devices, request, template, user
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.dra.test_faults import runs_untouched
 from tests.cluster.ledger.conftest import BOTH
 from tests.cluster.ledger.looking import had_by, held, taints, untainted, withheld
 from tests.cluster.ledger.storm import GPU
 from tests.cluster.rig.agent import NodeAgent, configuration, wait_allocatable
 from tests.cluster.rig.api import MERGE, Object
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids
 from tests.cluster.rig.pods import simple
 from tests.cluster.rig.processes import wait_until
@@ -32,7 +32,7 @@ RECORDED = "h100-sxm-8"
 class Mover:
     """An agent whose GPUs are moved from door to door: by ``reload``, or by the Node's ``label`` or ``annotation``."""
 
-    def __init__(self, stage: Stage, how: str) -> None:
+    def __init__(self, stage: DraStage, how: str) -> None:
         self._stage = stage
         self._how = how
         self._node = f"/api/v1/nodes/{stage.node.name}"
@@ -66,7 +66,7 @@ def rule(door: str) -> Object:
 
 
 @pytest.fixture
-def mover(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Mover]:
+def mover(stage: DraStage, request: pytest.FixtureRequest) -> Iterator[Mover]:
     """GPUs at the plugin door, and how they are moved: by reload, unless the test says otherwise."""
     made = Mover(stage, getattr(request, "param", "reload"))
     wait_allocatable(stage.cluster.api, stage.node, GPU, 8)
@@ -75,7 +75,7 @@ def mover(stage: Stage, request: pytest.FixtureRequest) -> Iterator[Mover]:
 
 
 @pytest.mark.parametrize("mover", ["reload", "label", pytest.param("annotation", marks=LONG)], indirect=True)
-def test_idle_devices_move_and_the_others_stay_until_their_pods_end(stage: Stage, mover: Mover) -> None:
+def test_idle_devices_move_and_the_others_stay_until_their_pods_end(stage: DraStage, mover: Mover) -> None:
     api, node, pods, claims, agent = stage.cluster.api, stage.node, stage.pods, stage.claims, mover.agent
     at_plugin = pods.run(simple("plugin", STAY, {GPU: 2}))
     mine = had_by(pods, agent, "plugin")
@@ -111,7 +111,7 @@ def test_idle_devices_move_and_the_others_stay_until_their_pods_end(stage: Stage
     ["at once", pytest.param("confirmed", marks=LONG), "written down", pytest.param("offered", marks=LONG)],
 )
 def test_wherever_the_agent_is_killed_idle_devices_end_at_the_new_door_and_are_never_at_both(
-    step: str, stage: Stage, mover: Mover
+    step: str, stage: DraStage, mover: Mover
 ) -> None:
     node, claims = stage.node, stage.claims
     record = node.folder / "lib-ostler" / "dra-door.json"
@@ -150,13 +150,13 @@ def kill_when(reached: Callable[[], bool], agent: NodeAgent) -> None:
 
 
 @contextmanager
-def never_at_both(stage: Stage, agent: NodeAgent) -> Iterator[None]:
+def never_at_both(stage: DraStage, agent: NodeAgent) -> Iterator[None]:
     """Look all the while whether a device is offered at both doors: at the kubelet, in slices, at the kubelet again."""
     by_id = {id_: str(device["name"]) for id_, device in agent.offered(GPU).items()}
     seen: list[set[str]] = []
     stop = threading.Event()
 
-    def at_plugin(node: Node) -> set[str]:
+    def at_plugin(node: RigNode) -> set[str]:
         return {by_id[id_] for id_ in allocatable_ids(node, GPU)}
 
     def look() -> None:

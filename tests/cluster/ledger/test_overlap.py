@@ -6,7 +6,7 @@ import pytest
 
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import MIG_CLASS, allocated, devices, request, template, user
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.ledger.looking import untainted, withheld
 from tests.cluster.rig.agent import wait_allocatable
 from tests.cluster.rig.api import Object
@@ -19,7 +19,7 @@ WHOLES: Object = {"name": GPU, "door": "plugin", "devices": {"kind": "gpu"}}
 PARTS: Object = {"name": "nvidia.com/mig", "door": "dra", "devices": {"kind": "mig"}}
 
 
-def test_a_gpu_is_held_with_its_mig_devices_and_they_with_it(stage: Stage) -> None:
+def test_a_gpu_is_held_with_its_mig_devices_and_they_with_it(stage: DraStage) -> None:
     """Four GPUs for pods, of which two are cut into eleven MIG devices for claims."""
     api, node, pods, claims = stage.cluster.api, stage.node, stage.pods, stage.claims
     agent = stage.run_driver("a100-mig-4", WHOLES, PARTS)

@@ -8,8 +8,8 @@ from random import Random
 import pytest
 
 from tests.cluster.dra.claims import TEMPLATES, published
-from tests.cluster.dra.conftest import Stage
-from tests.cluster.ledger.overlaps import Watcher
+from tests.cluster.dra.conftest import DraStage
+from tests.cluster.ledger.overlaps import OverlapWatcher
 from tests.cluster.ledger.sharing_storm import PARTITIONS, REPLICAS, SHARED, SHARES, SharingStorm, resources
 from tests.cluster.ledger.storm import GPU, Storm
 from tests.cluster.ledger.test_forced import DEVICES, show
@@ -23,7 +23,7 @@ CAPABILITIES = [f"/dev/nvidia-caps/nvidia-cap{1000 + 100 * gpu + number}" for gp
 """Device files of every partition that can be made of the last but two GPUs, as recorded nodes number them."""
 
 
-def rage(stage: Stage, storm: Storm, random: Random, pods: int, *victims: str) -> NodeAgent:
+def rage(stage: DraStage, storm: Storm, random: Random, pods: int, *victims: str) -> NodeAgent:
     """A storm of so many pods, with a look at all containers every 20 ms."""
     stage.node.make_devices(*CAPABILITIES)
     agent = stage.run_driver("h100-sxm-8", *resources(partitions=True))
@@ -40,7 +40,7 @@ def rage(stage: Stage, storm: Storm, random: Random, pods: int, *victims: str) -
     )
     for one in storming.templates():
         stage.cluster.api.create(TEMPLATES, one)
-    with Watcher(DEVICES, stage.node) as watcher:
+    with OverlapWatcher(DEVICES, stage.node) as watcher:
         storming.rage(pods, victims)
     seen = watcher.report
     show(storming, seen)
@@ -50,7 +50,7 @@ def rage(stage: Stage, storm: Storm, random: Random, pods: int, *victims: str) -
     return agent
 
 
-def assert_nothing_is_left(stage: Stage, agent: NodeAgent) -> None:
+def assert_nothing_is_left(stage: DraStage, agent: NodeAgent) -> None:
     """No partition, no CDI file and no hold stays when all pods have ended."""
 
     def nothing_left() -> bool:
@@ -62,7 +62,7 @@ def assert_nothing_is_left(stage: Stage, agent: NodeAgent) -> None:
 
 
 @pytest.fixture
-def templates_gone(stage: Stage) -> Iterator[None]:
+def templates_gone(stage: DraStage) -> Iterator[None]:
     """No template of the storm stays."""
     yield
     stage.pods.delete_all()
@@ -72,7 +72,7 @@ def templates_gone(stage: Stage) -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("templates_gone")
-def test_whole_gpus_shares_and_partitions_are_never_more_than_there_is(stage: Stage, storm: Storm) -> None:
+def test_whole_gpus_shares_and_partitions_are_never_more_than_there_is(stage: DraStage, storm: Storm) -> None:
     agent = rage(stage, storm, Random(21), 60, "agent")
     assert_nothing_is_left(stage, agent)
 
@@ -80,7 +80,9 @@ def test_whole_gpus_shares_and_partitions_are_never_more_than_there_is(stage: St
 @pytest.mark.long
 @pytest.mark.timeout(1500)
 @pytest.mark.usefixtures("templates_gone")
-def test_500_pods_with_shares_partitions_and_whole_gpus_while_every_part_is_killed(stage: Stage, storm: Storm) -> None:
+def test_500_pods_with_shares_partitions_and_whole_gpus_while_every_part_is_killed(
+    stage: DraStage, storm: Storm
+) -> None:
     random = Random(22)
     victims = [*VICTIMS, *VICTIMS, *VICTIMS]
     random.shuffle(victims)
@@ -90,11 +92,11 @@ def test_500_pods_with_shares_partitions_and_whole_gpus_while_every_part_is_kill
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("templates_gone")
-def test_every_replica_of_a_shared_gpu_is_given_to_a_pod_of_its_own(stage: Stage, storm: Storm) -> None:
+def test_every_replica_of_a_shared_gpu_is_given_to_a_pod_of_its_own(stage: DraStage, storm: Storm) -> None:
     stage.run_driver("h100-sxm-8", *resources(partitions=False))
     wait_allocatable(stage.cluster.api, stage.node, SHARED, 3 * REPLICAS)
     wish = SHARES[0]
-    with Watcher(DEVICES, stage.node) as watcher:
+    with OverlapWatcher(DEVICES, stage.node) as watcher:
         names = []
         for number in range(3 * REPLICAS):
             body = wish.pod(number, 600.0, 0)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.ledger.conftest import BOTH
 from tests.cluster.ledger.storm import CLAIM, GPU, NAME, PLUGIN, Storm
 from tests.cluster.rig.agent import NodeAgent, wait_allocatable
@@ -20,7 +20,7 @@ Who is told of nothing looks again after five minutes, as the scheduler does.
 """
 
 
-def calm(stage: Stage) -> NodeAgent:
+def calm(stage: DraStage) -> NodeAgent:
     """An agent whose devices are at both doors."""
     agent = stage.run_driver("h100-sxm-8", BOTH)
     stage.claims.wait_slices(8)
@@ -29,7 +29,7 @@ def calm(stage: Stage) -> NodeAgent:
 
 
 @pytest.mark.timeout(900)
-def test_no_device_is_ever_given_twice_and_every_pod_has_its_turn(stage: Stage, storm: Storm) -> None:
+def test_no_device_is_ever_given_twice_and_every_pod_has_its_turn(stage: DraStage, storm: Storm) -> None:
     calm(stage)
     with storm.watched():
         storm.create(40, Random(8))
@@ -45,20 +45,22 @@ def test_no_device_is_ever_given_twice_and_every_pod_has_its_turn(stage: Stage, 
 @pytest.mark.parametrize(
     "victim", ["agent", pytest.param("kubelet", marks=pytest.mark.long), pytest.param("api", marks=pytest.mark.long)]
 )
-def test_nothing_is_given_twice_though_a_part_is_killed_meanwhile(victim: str, stage: Stage, storm: Storm) -> None:
+def test_nothing_is_given_twice_though_a_part_is_killed_meanwhile(victim: str, stage: DraStage, storm: Storm) -> None:
     survives(victim, stage, storm, Random(victim))
 
 
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("shared_name")
 def test_nothing_is_given_twice_where_the_resource_is_at_both_doors_by_name_and_the_agent_is_killed(
-    stage: Stage, storm: Storm
+    stage: DraStage, storm: Storm
 ) -> None:
     """The scheduler gives pods that ask by name devices of slices as soon as the plugin has none to give."""
     survives("agent", stage, storm, Random(8), (NAME, CLAIM))
 
 
-def survives(victim: str, stage: Stage, storm: Storm, random: Random, ways: tuple[str, ...] = (PLUGIN, CLAIM)) -> None:
+def survives(
+    victim: str, stage: DraStage, storm: Storm, random: Random, ways: tuple[str, ...] = (PLUGIN, CLAIM)
+) -> None:
     """A storm in which a part is killed twice."""
     agent = calm(stage)
     with storm.watched():

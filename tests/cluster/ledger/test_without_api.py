@@ -11,7 +11,7 @@ import pytest
 
 from tests.cluster.door.container import STAY
 from tests.cluster.dra.claims import allocated, template, user
-from tests.cluster.dra.conftest import Stage
+from tests.cluster.dra.conftest import DraStage
 from tests.cluster.ledger.by_hand import ByHand
 from tests.cluster.ledger.conftest import BOTH
 from tests.cluster.ledger.looking import had_by, held, holders, taints, untainted
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("taints_kept")
 
 
 @contextmanager
-def away(stage: Stage) -> Iterator[None]:
+def away(stage: DraStage) -> Iterator[None]:
     """No API server."""
     stage.cluster.control_plane.stop_api_server()
     try:
@@ -36,7 +36,7 @@ def away(stage: Stage) -> Iterator[None]:
 
 
 @contextmanager
-def static(stage: Stage, manifest: Object) -> Iterator[str]:
+def static(stage: DraStage, manifest: Object) -> Iterator[str]:
     """A pod that the kubelet runs by itself, by its name in the API; it ends with the file."""
     name = manifest["metadata"]["name"]
     path = stage.node.static_pods / f"{name}.json"
@@ -60,7 +60,7 @@ def missed(agent: NodeAgent) -> tuple[bool, bool]:
 
 @pytest.mark.timeout(600)
 def test_a_killed_agent_serves_pods_from_its_records_and_gives_no_claims_device_away(
-    stage: Stage, by_hand: ByHand
+    stage: DraStage, by_hand: ByHand
 ) -> None:
     api, node, pods, claims = stage.cluster.api, stage.node, stage.pods, stage.claims
     agent = stage.run_driver("h100-sxm-8", BOTH)

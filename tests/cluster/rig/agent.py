@@ -18,8 +18,8 @@ import grpc
 
 from ostler.cli.main import main
 from protos.agent.v1alpha1 import agent_pb2, agent_pb2_grpc
-from tests.cluster.rig.api import Api, Object
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.api import Object, RigApi
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.podresources import allocatable_ids
 from tests.cluster.rig.processes import PATIENCE, Inside, wait_until
 
@@ -58,7 +58,7 @@ class NodeAgent:
 
     def __init__(
         self,
-        node: Node,
+        node: RigNode,
         document: Object,
         name: str = "ostler",
         arguments: Sequence[str] = (),
@@ -143,7 +143,7 @@ class NodeAgent:
             self._process.end(number)
 
 
-def forget(node: Node) -> None:
+def forget(node: RigNode) -> None:
     """Remove configuration, state and CDI specs of the agents that have been on the node; none may run."""
     for folder in ("lib-ostler", "run-ostler", "etc-ostler", "cdi"):
         for entry in (node.folder / folder).iterdir():
@@ -165,7 +165,7 @@ def _whole(quantity: str) -> int:
     return int(quantity.removesuffix("k")) * (1000 if quantity.endswith("k") else 1)
 
 
-def wait_allocatable(api: Api, node: Node, resource: str, count: int, timeout: float = PATIENCE) -> Object:
+def wait_allocatable(api: RigApi, node: RigNode, resource: str, count: int, timeout: float = PATIENCE) -> Object:
     """The Node object as soon as the kubelet has exactly ``count`` healthy devices and the Node offers as many.
 
     The kubelet writes the Node every two seconds: it may still say what was true of an agent before.

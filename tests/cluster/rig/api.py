@@ -27,7 +27,7 @@ MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 
 
-class Refused(Exception):
+class ApiRefused(Exception):
     """The API server said no; ``status`` is HTTP's."""
 
     def __init__(self, status: int, message: str) -> None:
@@ -45,7 +45,7 @@ class NotAsExpected(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Credentials:
+class RigCredentials:
     """Who asks: a pair of files, or a token, or nobody."""
 
     certificate: Path | None = None
@@ -53,17 +53,17 @@ class Credentials:
     token: str = ""
 
 
-class Api:
+class RigApi:
     """Requests to one API server; safe to use from several threads."""
 
-    def __init__(self, host: str, authority: Path, credentials: Credentials, port: int = 443) -> None:
+    def __init__(self, host: str, authority: Path, credentials: RigCredentials, port: int = 443) -> None:
         self._host, self._port, self._token = host, port, credentials.token
         self._context = ssl.create_default_context(cafile=str(authority))
         if credentials.certificate is not None:
             self._context.load_cert_chain(credentials.certificate, credentials.key)
 
     def request(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Any:
-        """The answer's document (text where it is none); raises ``Refused``."""
+        """The answer's document (text where it is none); raises ``ApiRefused``."""
         with self._answer(method, path, body, kind) as answer:
             content = answer.read()
         try:
@@ -86,7 +86,7 @@ class Api:
                 content = answer.read().decode(errors="replace")
                 with contextlib.suppress(ValueError, AttributeError):
                     content = json.loads(content)["message"]
-                raise Refused(answer.status, content)
+                raise ApiRefused(answer.status, content)
             yield answer
         except (OSError, http.client.HTTPException):
             connection.close()
@@ -117,7 +117,7 @@ class Api:
         """An object, None where there is none."""
         try:
             found: Object = self.get(path)
-        except Refused as refused:
+        except ApiRefused as refused:
             if refused.status == 404:
                 return None
             raise
@@ -137,7 +137,7 @@ class Api:
         while True:
             try:
                 self.request("DELETE", path, options)
-            except Refused as refused:
+            except ApiRefused as refused:
                 if refused.is_for_now and time.monotonic() < deadline:
                     time.sleep(FIRST_PAUSE)
                     continue
@@ -186,7 +186,7 @@ class Api:
                     raise NotAsExpected(f"{path} is still there after {timeout:g} s")
                 time.sleep(next(looks))
 
-    def _asking_again(self) -> contextlib.AbstractContextManager[Api]:
+    def _asking_again(self) -> contextlib.AbstractContextManager[RigApi]:
         """The same for many requests, over one connection."""
         return contextlib.closing(self.kept())
 
@@ -196,7 +196,7 @@ class Api:
             return self.find(path)
         except (OSError, http.client.HTTPException):
             return unknown
-        except Refused as refused:
+        except ApiRefused as refused:
             if not refused.is_for_now:
                 raise
             return unknown
@@ -206,19 +206,19 @@ IDLE = 30.0
 """Seconds after which a kept connection is made anew; the API server closes it after 90."""
 
 
-class KeptApi(Api):
+class KeptApi(RigApi):
     """Requests over one connection a thread, which cost a third of what new ones do; to be closed.
 
     Not for watches. Where the API server is restarted, one request fails with OSError.
     """
 
-    def __init__(self, other: Api) -> None:
+    def __init__(self, other: RigApi) -> None:
         self._host, self._port, self._token = other._host, other._port, other._token
         self._context = other._context
         self._own = threading.local()
         self._made: list[http.client.HTTPSConnection] = []
 
-    def _asking_again(self) -> contextlib.AbstractContextManager[Api]:
+    def _asking_again(self) -> contextlib.AbstractContextManager[RigApi]:
         return contextlib.nullcontext(self)
 
     def close(self) -> None:

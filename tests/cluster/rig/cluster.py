@@ -10,12 +10,12 @@ from pathlib import Path
 
 from tests.cluster.components.build import containerd, kubernetes
 from tests.cluster.components.versions import pinned
-from tests.cluster.rig.api import Api, Credentials
+from tests.cluster.rig.api import RigApi, RigCredentials
 from tests.cluster.rig.control_plane import ControlPlane
-from tests.cluster.rig.node import Node, remove_cgroups
-from tests.cluster.rig.pki import Authority
+from tests.cluster.rig.node import RigNode, remove_cgroups
+from tests.cluster.rig.pki import RigAuthority
 from tests.cluster.rig.place import (
-    Place,
+    RigPlace,
     allow_forwarding,
     allow_watches,
     leave_place,
@@ -35,29 +35,29 @@ KEPT = Path(__file__).parents[3] / "build" / "cluster-logs"
 """Where the logs of components go when something fails."""
 
 
-class Cluster:
+class RigCluster:
     """A running Kubernetes; ``api`` asks as its administrator. ``traced``: its components log every step of a pod."""
 
-    def __init__(self, place: Place, version: str, nodes: int, *, traced: bool = False) -> None:
+    def __init__(self, place: RigPlace, version: str, nodes: int, *, traced: bool = False) -> None:
         self.place = place
         self.version = version
         self.binaries = kubernetes(version)
-        self.authority = Authority(place)
+        self.authority = RigAuthority(place)
         self.control_plane = ControlPlane(place, self.authority, self.binaries, traced=traced)
         runtime = containerd()
         self.nodes = [
-            Node(place, index, self.authority, self.binaries, runtime, traced=traced) for index in range(nodes)
+            RigNode(place, index, self.authority, self.binaries, runtime, traced=traced) for index in range(nodes)
         ]
 
     @property
-    def api(self) -> Api:
+    def api(self) -> RigApi:
         """Requests as the administrator."""
         folder = self.authority.folder
-        return self.api_as(Credentials(folder / "admin.crt", folder / "admin.key"))
+        return self.api_as(RigCredentials(folder / "admin.crt", folder / "admin.key"))
 
-    def api_as(self, credentials: Credentials) -> Api:
+    def api_as(self, credentials: RigCredentials) -> RigApi:
         """Requests as somebody else."""
-        return Api(self.place.api, self.authority.certificate, credentials)
+        return RigApi(self.place.api, self.authority.certificate, credentials)
 
     def kubectl(self, *arguments: str, text: str | None = None, check: bool = True) -> str:
         """Run kubectl as the administrator; its output. Raises OSError with its words."""
@@ -106,7 +106,7 @@ class Cluster:
             self.api.wait(f"/api/v1/namespaces/default/{path}", "exists", lambda _: True)
 
 
-def up(name: str, version: str = "", nodes: int = 1, *, traced: bool = False) -> Cluster:
+def up(name: str, version: str = "", nodes: int = 1, *, traced: bool = False) -> RigCluster:
     """A new cluster; one of the same name is taken down first. What fails on the way is taken down again.
 
     ``traced``: its components log every step of a pod, which costs time.
@@ -115,26 +115,26 @@ def up(name: str, version: str = "", nodes: int = 1, *, traced: bool = False) ->
     """
     check()
     place = new_place(name)
-    cluster = Cluster(place, pinned(version), nodes, traced=traced)
+    cluster = RigCluster(place, pinned(version), nodes, traced=traced)
     (place.root / "state.json").write_text(json.dumps({"version": cluster.version, "nodes": nodes}))
     cluster.start()
     return cluster
 
 
-def new_place(name: str) -> Place:
+def new_place(name: str) -> RigPlace:
     """A place for what has this name; what had it before is taken down. Raises ``NoPlace``."""
     with alone_in(NAMES):
         _down(name)
         return take_place(name)
 
 
-def attach(name: str) -> Cluster | None:
+def attach(name: str) -> RigCluster | None:
     """The cluster of this name as ``up`` left it, None where there is none."""
     place = place_of(name)
     if place is None or not (place.root / "state.json").exists():
         return None
     state = json.loads((place.root / "state.json").read_text())
-    return Cluster(place, state["version"], state["nodes"])
+    return RigCluster(place, state["version"], state["nodes"])
 
 
 def down(name: str) -> list[str]:

@@ -9,8 +9,8 @@ import ssl
 import subprocess
 from pathlib import Path
 
-from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import Place, add_address
+from tests.cluster.rig.pki import RigAuthority
+from tests.cluster.rig.place import RigPlace, add_address
 from tests.cluster.rig.processes import died, kill, living, log_of, start, wait_until
 
 AUDIT = "audit"
@@ -49,8 +49,8 @@ class ControlPlane:
 
     def __init__(
         self,
-        place: Place,
-        authority: Authority,
+        place: RigPlace,
+        authority: RigAuthority,
         binaries: Path,
         *,
         traced: bool = False,

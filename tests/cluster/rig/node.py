@@ -20,10 +20,10 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from tests.cluster.rig.api import Api, Object
+from tests.cluster.rig.api import Object, RigApi
 from tests.cluster.rig.images import PAUSE, archives
-from tests.cluster.rig.pki import Authority
-from tests.cluster.rig.place import PREFIX, Place, add_address
+from tests.cluster.rig.pki import RigAuthority
+from tests.cluster.rig.place import PREFIX, RigPlace, add_address
 from tests.cluster.rig.processes import (
     PATIENCE,
     VARIABLE,
@@ -46,7 +46,7 @@ NVIDIA = (
 """Device files of recorded GPUs: a container with a device file that is not there does not start."""
 
 
-class Node:
+class RigNode:
     """Node ``index`` (from 0) of a cluster; ``kubernetes`` and ``containerd`` are folders with binaries.
 
     ``traced``: kubelet and containerd log every step of a pod.
@@ -54,9 +54,9 @@ class Node:
 
     def __init__(
         self,
-        place: Place,
+        place: RigPlace,
         index: int,
-        authority: Authority,
+        authority: RigAuthority,
         kubernetes: Path,
         containerd: Path,
         *,
@@ -223,7 +223,7 @@ class Node:
         """End the kubelet and return when it is gone; its pods go on."""
         self._stop("kubelet", number)
 
-    def wait_ready(self, api: Api, timeout: float = PATIENCE) -> None:
+    def wait_ready(self, api: RigApi, timeout: float = PATIENCE) -> None:
         """Return when the API server shows the node as ready, by the word of the kubelet that was started last."""
 
         def ready(node: Object) -> bool:

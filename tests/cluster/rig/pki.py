@@ -7,7 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from tests.cluster.rig.place import Place
+from tests.cluster.rig.place import RigPlace
 
 YEAR = "365"
 
@@ -21,10 +21,10 @@ def openssl(*arguments: str | Path, text: str | None = None) -> None:
         raise OSError(f"openssl {arguments[0]}: {done.stderr.strip()}")
 
 
-class Authority:
+class RigAuthority:
     """Makes pairs in ``folder``: NAME.crt and NAME.key. Elliptic keys, because they cost milliseconds."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: RigPlace) -> None:
         self._place = place
         self.folder = place.root / "pki"
 

@@ -28,7 +28,7 @@ class NoPlace(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RigPlace:
     """The numbers, names and addresses of cluster ``number`` (1 to 250)."""
 
     number: int
@@ -79,13 +79,13 @@ class Place:
         return self.root / "admin.kubeconfig"
 
 
-def places() -> list[Place]:
+def places() -> list[RigPlace]:
     """Every cluster that has a folder, running or not."""
     numbers = (entry.name.removeprefix(PREFIX) for entry in Path("/tmp").glob(f"{PREFIX}*"))
-    return [Place(number) for number in sorted(int(number) for number in numbers if number.isdigit())]
+    return [RigPlace(number) for number in sorted(int(number) for number in numbers if number.isdigit())]
 
 
-def orphans() -> list[Place]:
+def orphans() -> list[RigPlace]:
     """Clusters of test runs that are dead: a name ends with the process id of its run, a person's does not."""
     return [place for place in places() if _owner(place.name) and not Path(f"/proc/{_owner(place.name)}").exists()]
 
@@ -95,7 +95,7 @@ def _owner(name: str) -> int:
     return int(last) if name.startswith(RUN) and last.isdigit() else 0
 
 
-def place_of(name: str) -> Place | None:
+def place_of(name: str) -> RigPlace | None:
     """The place of the cluster with this name."""
     return next((place for place in places() if place.name == name), None)
 
@@ -105,10 +105,10 @@ def name_of_run() -> str:
     return f"{RUN}{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}"
 
 
-def take_place(name: str) -> Place:
+def take_place(name: str) -> RigPlace:
     """A place that nobody has; raises ``NoPlace``. The second cluster of one name is the caller's to prevent."""
     for number in range(1, LARGEST + 1):
-        place = Place(number)
+        place = RigPlace(number)
         with contextlib.suppress(FileExistsError):
             place.root.mkdir(mode=0o755)
             (place.root / "name").write_text(name)
@@ -117,7 +117,7 @@ def take_place(name: str) -> Place:
     raise NoPlace(f"all of {LARGEST} clusters exist; see /tmp/{PREFIX}*, and end them with 'make cluster-down'")
 
 
-def leave_place(place: Place) -> None:
+def leave_place(place: RigPlace) -> None:
     """Give the number back: addresses, routes to pods and folder are gone afterwards."""
     # The kernel takes a network namespace down, and the routes into it, some time after its last process.
     wait_until(f"routes to the pods of {place.root} are gone", lambda: not _routes(place))
@@ -137,7 +137,7 @@ def add_address(address: str) -> None:
         raise OSError(f"address {address} cannot be added to lo: {done.stderr.strip()}")
 
 
-def addresses(place: Place) -> list[str]:
+def addresses(place: RigPlace) -> list[str]:
     """The cluster's addresses that are on the loopback interface now."""
     shown = subprocess.run(
         ["ip", "-o", "-4", "address", "show", "dev", "lo"], check=True, capture_output=True, text=True
@@ -147,7 +147,7 @@ def addresses(place: Place) -> list[str]:
     return [word.partition("/")[0] for word in words if word.startswith(ours)]
 
 
-def _routes(place: Place) -> list[str]:
+def _routes(place: RigPlace) -> list[str]:
     """The routes to the cluster's pods that the machine has now, one for each."""
     shown = subprocess.run(["ip", "-4", "route", "show"], check=True, capture_output=True, text=True)
     pods = re.compile(rf"10\.(12[89]|1[3-9]\d|2\d\d)\.{place.number}\.\d+ dev veth")

@@ -10,7 +10,7 @@ from typing import TypeVar
 import grpc
 
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 from tests.cluster.rig.processes import PATIENCE
 
 LOOK = 10.0
@@ -29,7 +29,7 @@ AGAIN = (
 _Answer = TypeVar("_Answer")
 
 
-def _asked(node: Node, ask: Callable[[api_pb2_grpc.PodResourcesListerStub], _Answer]) -> _Answer:
+def _asked(node: RigNode, ask: Callable[[api_pb2_grpc.PodResourcesListerStub], _Answer]) -> _Answer:
     """The kubelet's answer, as soon as it gives one."""
     path: Path = node.kubelet_folder / "pod-resources" / "kubelet.sock"
     deadline = time.monotonic() + PATIENCE
@@ -43,7 +43,7 @@ def _asked(node: Node, ask: Callable[[api_pb2_grpc.PodResourcesListerStub], _Ans
         time.sleep(PAUSE)
 
 
-def listed(node: Node, namespace: str = "default") -> dict[tuple[str, str], list[tuple[str, str]]]:
+def listed(node: RigNode, namespace: str = "default") -> dict[tuple[str, str], list[tuple[str, str]]]:
     """Pairs of resource and device id, sorted, by pod and container of the namespace.
 
     Of sidecars and app containers only.
@@ -59,12 +59,12 @@ def listed(node: Node, namespace: str = "default") -> dict[tuple[str, str], list
     }
 
 
-def devices_of(node: Node, pod: str) -> list[str]:
+def devices_of(node: RigNode, pod: str) -> list[str]:
     """The ids of all devices of a pod, sorted."""
     return sorted(id_ for (name, _), entries in listed(node).items() if name == pod for _, id_ in entries)
 
 
-def allocatable_ids(node: Node, resource: str) -> list[str]:
+def allocatable_ids(node: RigNode, resource: str) -> list[str]:
     """The ids of the healthy devices that the kubelet knows of a resource, free or not, sorted."""
     request = api_pb2.AllocatableResourcesRequest()
     answer = _asked(node, lambda stub: stub.GetAllocatableResources(request, timeout=LOOK))

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from tests.cluster.rig.api import Api, Object, Refused
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
 from tests.cluster.rig.images import BOX
-from tests.cluster.rig.node import Node, processes_of_pod
+from tests.cluster.rig.node import RigNode, processes_of_pod
 from tests.cluster.rig.processes import FIRST_PAUSE, PATIENCE, wait_until
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -61,10 +61,10 @@ def phase(found: Object) -> str:
     return str(found.get("status", {}).get("phase", ""))
 
 
-class Pods:
+class RigPods:
     """What tests do with the pods of the default namespace."""
 
-    def __init__(self, api: Api) -> None:
+    def __init__(self, api: RigApi) -> None:
         self._api = api
         self._uids: dict[str, str] = {}
         """Of the last pod of each name: events and containers of one before it have the same name."""
@@ -110,7 +110,7 @@ class Pods:
         while True:
             try:
                 return str(self._api.get(f"{PODS}/{name}/log" + (f"?container={of}" if of else "")))
-            except Refused as refused:
+            except ApiRefused as refused:
                 if not refused.is_for_now or time.monotonic() > deadline:
                     raise
             time.sleep(FIRST_PAUSE)
@@ -142,7 +142,7 @@ class Pods:
 
         wait_until("no pod is left", none_is_left)
 
-    def on_disk(self, node: Node) -> list[str]:
+    def on_disk(self, node: RigNode) -> list[str]:
         """The uids of pods that the kubelet has not cleaned up after; the API server may have forgotten them before."""
         folder = node.kubelet_folder / "pods"
         return sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []

@@ -25,7 +25,7 @@ _children: dict[Path, list[subprocess.Popen[bytes]]] = {}
 """What this process has started, by cluster: it has to wait for them when they are ended."""
 
 
-class NotReady(Exception):
+class ProcessNotReady(Exception):
     """What was waited for did not come."""
 
 
@@ -44,14 +44,14 @@ def pauses() -> Iterator[float]:
 def wait_until(
     what: str, condition: Callable[[], bool], timeout: float = PATIENCE, alive: Callable[[], str] = str
 ) -> None:
-    """Wait for ``condition``; ``alive`` says why waiting on makes no sense, or ''. Raises ``NotReady``."""
+    """Wait for ``condition``; ``alive`` says why waiting on makes no sense, or ''. Raises ``ProcessNotReady``."""
     deadline, looks = time.monotonic() + timeout, pauses()
     while not condition():
         dead = alive()
         if dead:
-            raise NotReady(f"{what}: {dead}")
+            raise ProcessNotReady(f"{what}: {dead}")
         if time.monotonic() > deadline:
-            raise NotReady(f"{what}: not after {timeout:g} s")
+            raise ProcessNotReady(f"{what}: not after {timeout:g} s")
         time.sleep(next(looks))
 
 

@@ -7,13 +7,13 @@ from typing import Any
 import grpc
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.node import RigNode
 
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _POD, _CONTAINER = "io.kubernetes.pod.name", "io.kubernetes.container.name"
 
 
-def told_annotations(node: Node) -> dict[tuple[str, str], dict[str, str]]:
+def told_annotations(node: RigNode) -> dict[tuple[str, str], dict[str, str]]:
     """By pod and container the annotations of every container, running or not."""
     path = node.folder / "run-containerd" / "containerd.sock"
     with grpc.insecure_channel(f"unix:{path}", options=(("grpc.use_local_subchannel_pool", 1),)) as channel:

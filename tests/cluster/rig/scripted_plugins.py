@@ -11,24 +11,24 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, devices
 
 DOMAIN, VENDOR = "a.example", "v.example"
 DEVICES = 4
 """Of each plugin."""
 SCRIPTS: Final = {
-    "lowest": Script(preferred_available=True, preferred="lowest", pre_start_required=True),
-    "highest": Script(preferred_available=True, preferred="highest"),
-    "free": Script(),
-    "two": Script(preferred_available=True, preferred="lowest", allocate="two"),
-    "bare": Script(preferred_available=True, preferred="lowest", allocate="bare"),
-    "bogus": Script(preferred_available=True, preferred="bogus"),
-    "short": Script(preferred_available=True, preferred="short"),
-    "long": Script(preferred_available=True, preferred="long"),
-    "silent": Script(preferred_available=True, preferred="empty"),
-    "broken": Script(preferred_available=True, preferred="error"),
-    "refuses": Script(allocate="error"),
-    "nothing": Script(allocate="empty"),
+    "lowest": PluginScript(preferred_available=True, preferred="lowest", pre_start_required=True),
+    "highest": PluginScript(preferred_available=True, preferred="highest"),
+    "free": PluginScript(),
+    "two": PluginScript(preferred_available=True, preferred="lowest", allocate="two"),
+    "bare": PluginScript(preferred_available=True, preferred="lowest", allocate="bare"),
+    "bogus": PluginScript(preferred_available=True, preferred="bogus"),
+    "short": PluginScript(preferred_available=True, preferred="short"),
+    "long": PluginScript(preferred_available=True, preferred="long"),
+    "silent": PluginScript(preferred_available=True, preferred="empty"),
+    "broken": PluginScript(preferred_available=True, preferred="error"),
+    "refuses": PluginScript(allocate="error"),
+    "nothing": PluginScript(allocate="empty"),
 }
 """By the name of the resource, without its domain, what its plugin answers."""
 CHOSEN: Final = frozenset({"lowest", "highest", "two", "bare"})

@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 
 from tests.cluster.rig.agent import NodeAgent
-from tests.cluster.rig.cluster import Cluster
-from tests.cluster.rig.node import Node
+from tests.cluster.rig.cluster import RigCluster
+from tests.cluster.rig.node import RigNode
 
 VICTIMS = ("agent", "kubelet", "containerd", "api")
 
 
-def kill(victim: str, cluster: Cluster, node: Node, agent: NodeAgent) -> None:
+def kill(victim: str, cluster: RigCluster, node: RigNode, agent: NodeAgent) -> None:
     """Kill one part, and start it again."""
     if victim == "agent":
         agent.stop(signal.SIGKILL)

@@ -6,8 +6,8 @@ import json
 from collections import Counter
 from dataclasses import dataclass, field
 
-from tests.cluster.rig.api import NotAsExpected, Refused
-from tests.cluster.scheduler.live import Decision, Stage
+from tests.cluster.rig.api import ApiRefused, NotAsExpected
+from tests.cluster.scheduler.live import LiveDecision, LiveStage
 from tests.cluster.scheduler.ours import differences
 from tests.cluster.scheduler.world import NODES
 from tests.judge.chance import Json
@@ -27,7 +27,7 @@ class Played:
     refused: list[str] = field(default_factory=list)
 
 
-def play(stage: Stage, world: Json, played: Played) -> None:
+def play(stage: LiveStage, world: Json, played: Played) -> None:
     """Lay out a world, schedule its pods in turn, compare; its pods after the first difference are left out."""
     world = stage.fresh(world)
     laid = stage.lay(world)
@@ -49,20 +49,20 @@ def play(stage: Stage, world: Json, played: Played) -> None:
         stage.clear()
 
 
-def _kind(decision: Decision) -> str:
+def _kind(decision: LiveDecision) -> str:
     if TIMED_OUT in decision.message:
         return "timed out"
     return "scheduled" if decision.node else decision.reason
 
 
-def smallest(stage: Stage, world: Json) -> Json:
+def smallest(stage: LiveStage, world: Json) -> Json:
     """The smallest world found about which the answers differ; classes stay as they are, those in use remain."""
 
     def differs(smaller: Json) -> bool:
         played = Played()
         try:
             play(stage, {**smaller, "classes": world["classes"]}, played)
-        except (Refused, NotAsExpected, KeyError):
+        except (ApiRefused, NotAsExpected, KeyError):
             return False
         return bool(played.differing)
 

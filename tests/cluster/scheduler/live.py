@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from scheduling.explain.cluster import features_of
-from tests.cluster.rig.api import Api, Object, Refused
+from tests.cluster.rig.api import ApiRefused, Object, RigApi
 from tests.cluster.rig.pods import simple
 from tests.cluster.scheduler.world import NODES, ROUND
 from tests.judge.chance import Json
@@ -34,7 +34,7 @@ WAITING = ("not found", "waiting for", "in the process of being")
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class LiveDecision:
     """What the scheduler decided about a pod: its node or '', the reason in the pod's condition, and what it says.
 
     ``claims``: the pod's claims as they are afterwards.
@@ -56,10 +56,10 @@ class Laid:
     refused: list[str] = field(default_factory=list)
 
 
-class Stage:
+class LiveStage:
     """The nodes and the namespace on which worlds are laid out, one at a time."""
 
-    def __init__(self, api: Api, version: str) -> None:
+    def __init__(self, api: RigApi, version: str) -> None:
         self._api = api.kept()
         self.features = features_of(version)
         """Those of a scheduler of this version of Kubernetes."""
@@ -123,7 +123,7 @@ class Stage:
             body = {**body, "metadata": {"name": body["metadata"]["name"], "labels": LABEL}}
             try:
                 return self._api.create(path, body)
-            except Refused as refused:
+            except ApiRefused as refused:
                 laid.refused.append(f"{body['kind']} {body['metadata']['name']}: {refused}")
                 return None
 
@@ -145,7 +145,7 @@ class Stage:
         self._api.create(PODS, _pod(name, [name], {"kubernetes.io/hostname": WATCHED}))
         self._api.wait(f"{PODS}/{name}", "is scheduled", lambda pod: "nodeName" in pod["spec"])
 
-    def schedule(self, name: str, claims: list[str], node: str) -> Decision:
+    def schedule(self, name: str, claims: list[str], node: str) -> LiveDecision:
         """Create a pod with these claims, for one node or for any (''); what becomes of it."""
         where = {"kubernetes.io/hostname": node} if node else {"fake": "true"}
         self._api.create(PODS, _pod(name, claims, where))
@@ -155,7 +155,7 @@ class Stage:
         if not pod["spec"].get("nodeName"):
             # It must not be scheduled later.
             self._api.delete(f"{PODS}/{name}")
-        return Decision(pod["spec"].get("nodeName", ""), said.get("reason", ""), said.get("message", ""), after)
+        return LiveDecision(pod["spec"].get("nodeName", ""), said.get("reason", ""), said.get("message", ""), after)
 
 
 def _decided(pod: Object) -> bool:

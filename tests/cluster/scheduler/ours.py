@@ -13,7 +13,7 @@ from scheduling.allocator.allocator import Allocator
 from scheduling.allocator.pools import Features
 from scheduling.allocator.reading import FatalError, NodeError
 from tests.cluster.rig.api import Object
-from tests.cluster.scheduler.live import Decision, Laid
+from tests.cluster.scheduler.live import Laid, LiveDecision
 from tests.judge.comparison import allocation_differences
 
 UNSCHEDULABLE, ERROR = "Unschedulable", "SchedulerError"
@@ -22,7 +22,7 @@ BY_DEVICES = ("cannot allocate all claims", "invalid resource pools", "invalid r
 
 
 def differences(
-    laid: Laid, names: Sequence[str], nodes: Sequence[Object], decision: Decision, features: Features
+    laid: Laid, names: Sequence[str], nodes: Sequence[Object], decision: LiveDecision, features: Features
 ) -> list[str]:
     """Each difference as a line.
 
@@ -54,7 +54,7 @@ def differences(
     return allocation_differences(answer, {"results": theirs, "errorKind": None})
 
 
-def _refusal(decision: Decision, reason: str, ours: str) -> list[str]:
+def _refusal(decision: LiveDecision, reason: str, ours: str) -> list[str]:
     if decision.node:
         return [f"{ours}, but it went to {decision.node}"]
     if decision.reason != reason:

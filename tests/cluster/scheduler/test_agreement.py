@@ -13,7 +13,7 @@ from collections import Counter
 import pytest
 
 from tests.cluster.scheduler.contest import Played, play, smallest
-from tests.cluster.scheduler.live import Stage
+from tests.cluster.scheduler.live import LiveStage
 from tests.cluster.scheduler.world import world
 
 COUNT = int(os.environ.get("OSTLER_WORLDS", "200"))
@@ -39,7 +39,7 @@ def decisions() -> Counter[str]:
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, SHARE))
-def test_scheduler_decides_as_we_do(stage: Stage, decisions: Counter[str], first: int) -> None:
+def test_scheduler_decides_as_we_do(stage: LiveStage, decisions: Counter[str], first: int) -> None:
     played = Played()
     for number in range(first, min(first + SHARE, COUNT)):
         made = world(SEED, number)

@@ -11,7 +11,7 @@ import os
 import pytest
 
 from tests.cluster.scheduler.compiled import HERE, PromisedWorld, promised_worlds
-from tests.cluster.scheduler.live import Stage
+from tests.cluster.scheduler.live import LiveStage
 from tests.cluster.scheduler.world import ROUND
 
 COUNT = int(os.environ.get("OSTLER_WORLDS", "200"))
@@ -29,7 +29,7 @@ def worlds() -> list[PromisedWorld]:
 
 
 @pytest.mark.parametrize("first", range(0, COUNT, SHARE))
-def test_a_compiled_claim_gets_what_was_promised(stage: Stage, worlds: list[PromisedWorld], first: int) -> None:
+def test_a_compiled_claim_gets_what_was_promised(stage: LiveStage, worlds: list[PromisedWorld], first: int) -> None:
     for each in worlds[first : first + SHARE]:
         world = stage.fresh(each.world)
         promised = stage.fresh_names(each.devices)

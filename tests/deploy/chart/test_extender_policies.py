@@ -15,7 +15,7 @@ from scheduling.cells.decision import CellsUserError
 from scheduling.cells.pod import ANNOTATION_BIND_INFO, ANNOTATION_ISOLATION, ANNOTATION_SPEC, read_pod_spec
 from tests.deploy.chart.rendering import Document, Values, refusal, render
 from tests.deploy.chart.test_extender import CELLS, values
-from tests.making.policies import Admission
+from tests.making.policies import PolicyAdmission
 
 pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
@@ -74,17 +74,17 @@ def test_a_record_is_written_by_the_extender_alone(annotation: str) -> None:
     recorded, other = pod({annotation: "0"}), pod({annotation: "1"})
     # A Binding is created with annotations as well, and has none before.
     for written, stored in ((recorded, None), (other, recorded), (pod(), recorded), (recorded, pod({}))):
-        assert Admission(written, stored).refusals(policy) == [expected]
-        assert Admission(written, stored, user=AGENT, subresource="status").refusals(policy) == [expected]
-        assert Admission(written, stored, user=EXTENDER).refusals(policy) == []
+        assert PolicyAdmission(written, stored).refusals(policy) == [expected]
+        assert PolicyAdmission(written, stored, user=AGENT, subresource="status").refusals(policy) == [expected]
+        assert PolicyAdmission(written, stored, user=EXTENDER).refusals(policy) == []
 
 
 def test_whoever_changes_something_else_is_not_kept_from_it() -> None:
     policy = policies(values())[RECORDS]
-    assert Admission(pod()).refusals(policy) == []
-    assert Admission(pod({"other": "x"})).refusals(policy) == []
+    assert PolicyAdmission(pod()).refusals(policy) == []
+    assert PolicyAdmission(pod({"other": "x"})).refusals(policy) == []
     labelled = pod(RECORDED["metadata"]["annotations"], labels={"a": "b"})
-    assert Admission(labelled, RECORDED).refusals(policy) == []
+    assert PolicyAdmission(labelled, RECORDED).refusals(policy) == []
 
 
 def test_agents_correct_devices_in_the_status_of_pods_if_they_are_to() -> None:
@@ -92,11 +92,11 @@ def test_agents_correct_devices_in_the_status_of_pods_if_they_are_to() -> None:
     before = RECORDED["metadata"]["annotations"]
     for annotation in (ANNOTATION_ISOLATION, DEVICES, ALLOCATED):
         corrected = pod({**before, annotation: "7"})
-        assert Admission(corrected, RECORDED, user=AGENT, subresource="status").refusals(policy) == []
-        assert Admission(corrected, RECORDED, user=AGENT).refusals(policy)
-        assert Admission(corrected, RECORDED, subresource="status").refusals(policy)
+        assert PolicyAdmission(corrected, RECORDED, user=AGENT, subresource="status").refusals(policy) == []
+        assert PolicyAdmission(corrected, RECORDED, user=AGENT).refusals(policy)
+        assert PolicyAdmission(corrected, RECORDED, subresource="status").refusals(policy)
     places = pod({**before, ANNOTATION_BIND_INFO: "b"})
-    assert Admission(places, RECORDED, user=AGENT, subresource="status").refusals(policy)
+    assert PolicyAdmission(places, RECORDED, user=AGENT, subresource="status").refusals(policy)
 
 
 def test_agents_with_their_kubelets_account_correct_devices_as_well() -> None:
@@ -104,9 +104,9 @@ def test_agents_with_their_kubelets_account_correct_devices_as_well() -> None:
     before = RECORDED["metadata"]["annotations"]
     kubelet: dict[str, Any] = {"user": "system:node:node-1", "groups": ["system:nodes", "system:authenticated"]}
     corrected, places = (pod({**before, key: "7"}) for key in (ANNOTATION_ISOLATION, ANNOTATION_BIND_INFO))
-    assert Admission(corrected, RECORDED, subresource="status", **kubelet).refusals(policy) == []
-    assert Admission(corrected, RECORDED, **kubelet).refusals(policy)
-    assert Admission(places, RECORDED, subresource="status", **kubelet).refusals(policy)
+    assert PolicyAdmission(corrected, RECORDED, subresource="status", **kubelet).refusals(policy) == []
+    assert PolicyAdmission(corrected, RECORDED, **kubelet).refusals(policy)
+    assert PolicyAdmission(places, RECORDED, subresource="status", **kubelet).refusals(policy)
 
 
 def test_the_extender_writes_of_a_pods_status_only_the_record_of_a_pod_that_has_one() -> None:
@@ -116,7 +116,7 @@ def test_the_extender_writes_of_a_pods_status_only_the_record_of_a_pod_that_has_
     moved = pod({**before, ANNOTATION_BIND_INFO: "b"})
 
     def refused(written: Document, stored: Document = RECORDED, user: str = EXTENDER) -> list[str]:
-        return Admission(written, stored, user=user, subresource="status").refusals(policy)
+        return PolicyAdmission(written, stored, user=user, subresource="status").refusals(policy)
 
     assert refused(moved) == []
     expected = [f"the scheduler extender writes only the annotation {ANNOTATION_BIND_INFO}, of pods that have it"]
@@ -139,7 +139,7 @@ def test_an_agent_writes_of_a_pods_status_only_the_annotations_of_recorded_devic
     corrected = pod({**before, ANNOTATION_ISOLATION: "1", DEVICES: "GPU-1", ALLOCATED: "GPU-1"})
 
     def refused(written: Document, stored: Document = RECORDED, node: str = "node-1") -> list[str]:
-        return Admission(written, stored, user=AGENT, node=node, subresource="status").refusals(policy)
+        return PolicyAdmission(written, stored, user=AGENT, node=node, subresource="status").refusals(policy)
 
     assert refused(corrected) == []
     assert refused(corrected, node="node-2") == [
@@ -166,8 +166,8 @@ def test_an_agent_writes_of_a_pods_status_only_the_annotations_of_recorded_devic
 )
 def test_pods_of_a_namespace_may_name_its_virtual_cluster(text: str) -> None:
     policy = policies(values(namespaces=TIED))[CLUSTERS]
-    assert Admission(pod({ANNOTATION_SPEC: text})).refusals(policy) == []
-    elsewhere = Admission(pod({ANNOTATION_SPEC: text}), namespace={"metadata": {"name": "other"}})
+    assert PolicyAdmission(pod({ANNOTATION_SPEC: text})).refusals(policy) == []
+    elsewhere = PolicyAdmission(pod({ANNOTATION_SPEC: text}), namespace={"metadata": {"name": "other"}})
     expected = "namespace other may not use the virtual cluster team; it may use none"
     assert elsewhere.refusals(policy) == [expected]
 
@@ -190,11 +190,11 @@ def test_pods_of_a_namespace_may_name_its_virtual_cluster(text: str) -> None:
 )
 def test_other_virtual_clusters_and_unclear_texts_are_refused(text: str, problem: str) -> None:
     policy = policies(values(namespaces=TIED))[CLUSTERS]
-    assert Admission(pod({ANNOTATION_SPEC: text})).refusals(policy) == [problem]
+    assert PolicyAdmission(pod({ANNOTATION_SPEC: text})).refusals(policy) == [problem]
     # A text that has not changed was admitted before, maybe under other rules.
     stored = pod({ANNOTATION_SPEC: text})
-    assert Admission(pod({ANNOTATION_SPEC: text}, labels={"a": "b"}), stored).refusals(policy) == []
-    assert Admission(pod({ANNOTATION_SPEC: text}), pod({})).refusals(policy) == [problem]
+    assert PolicyAdmission(pod({ANNOTATION_SPEC: text}, labels={"a": "b"}), stored).refusals(policy) == []
+    assert PolicyAdmission(pod({ANNOTATION_SPEC: text}), pod({})).refusals(policy) == [problem]
 
 
 def workload(*texts: str | None) -> dict[str, Any]:
@@ -210,15 +210,15 @@ def test_workloads_of_a_namespace_may_name_its_virtual_cluster_alone() -> None:
     assert WORKLOADS not in policies(values(kueue={"enabled": True}))
     policy = policies(values(namespaces=TIED, kueue={"enabled": True}))[WORKLOADS]
     ours, theirs = "virtualCluster: team", "{virtualCluster: product}"
-    assert Admission(workload(ours, None, ours)).refusals(policy) == []
-    assert Admission(workload(None)).refusals(policy) == []
-    assert Admission({"metadata": {"name": "w"}, "spec": {}}).refusals(policy) == []
+    assert PolicyAdmission(workload(ours, None, ours)).refusals(policy) == []
+    assert PolicyAdmission(workload(None)).refusals(policy) == []
+    assert PolicyAdmission({"metadata": {"name": "w"}, "spec": {}}).refusals(policy) == []
     expected = "namespace default may not use the virtual cluster product; it may use team"
-    assert Admission(workload(ours, theirs)).refusals(policy) == [expected]
-    assert Admission(workload(ours, "virtualCluster: *a")).refusals(policy) == [UNCLEAR]
+    assert PolicyAdmission(workload(ours, theirs)).refusals(policy) == [expected]
+    assert PolicyAdmission(workload(ours, "virtualCluster: *a")).refusals(policy) == [UNCLEAR]
     # What was admitted before may be changed otherwise, and deleted.
-    assert Admission(workload(theirs), workload(theirs)).refusals(policy) == []
-    assert Admission(workload(ours, theirs), workload(ours)).refusals(policy) == [expected]
+    assert PolicyAdmission(workload(theirs), workload(theirs)).refusals(policy) == []
+    assert PolicyAdmission(workload(ours, theirs), workload(ours)).refusals(policy) == [expected]
 
 
 PARTS = (
@@ -236,7 +236,7 @@ def test_what_is_admitted_is_read_as_the_virtual_cluster_that_was_allowed() -> N
     for _ in range(600):
         text = "".join(chance.choices(PARTS, k=chance.randrange(1, 7)))
         text = chance.choice(("{}", "leafCellNumber: 1\n{}", "{{leafCellNumber: 1, {}}}")).format(text)
-        if "virtualCluster" not in text or Admission(pod({ANNOTATION_SPEC: text})).refusals(policy):
+        if "virtualCluster" not in text or PolicyAdmission(pod({ANNOTATION_SPEC: text})).refusals(policy):
             continue
         admitted += 1
         try:
@@ -256,7 +256,7 @@ def test_an_annotation_of_the_namespace_names_virtual_clusters() -> None:
         if named is not None:
             metadata["annotations"] = {"ostler.dev/virtual-clusters": named}
         written = pod({ANNOTATION_SPEC: f"virtualCluster: {cluster}"})
-        return Admission(written, namespace={"metadata": metadata}).refusals(policy)
+        return PolicyAdmission(written, namespace={"metadata": metadata}).refusals(policy)
 
     assert refused("team", None) == refused("team", "other") == []
     assert refused("product", "other, product ") == []

@@ -16,7 +16,7 @@ from driver.parameters.interface_values import FEATURES, OF_NODES, SHORT_NAMES, 
 from tests.deploy.chart.rendering import Document, Values, refusal, render
 from tests.driver.parameters.test_interface import BEYOND
 from tests.driver.parameters.test_interface_mistakes import MISTAKES
-from tests.making.policies import Admission
+from tests.making.policies import PolicyAdmission
 
 pytestmark = pytest.mark.timeout(900)  # the first test may have to build Helm
 
@@ -64,7 +64,7 @@ def own(kind: str = "NicConfig", **fields: Any) -> dict[str, Any]:
 
 
 def refused(written: dict[str, Any], given: Values = DRA) -> list[str]:
-    return Admission(written).refusals(policy(given))
+    return PolicyAdmission(written).refusals(policy(given))
 
 
 def test_it_is_there_with_claims_unless_it_is_turned_off() -> None:

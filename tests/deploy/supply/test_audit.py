@@ -28,7 +28,7 @@ class Index(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
+        super().__init__(("127.0.0.1", 0), _Answer)
         self.known: dict[str, list[dict[str, Any]]] = {}
         self.asked: list[tuple[str, str]] = []
         self.status = 200
@@ -38,7 +38,7 @@ class Index(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1/query"
 
 
-class Answer(BaseHTTPRequestHandler):
+class _Answer(BaseHTTPRequestHandler):
     server: Index
 
     def do_POST(self) -> None:

@@ -8,13 +8,13 @@ import pytest
 
 from driver.claims import claim_status
 from node.values import replace
-from tests.driver.claim_status.writer import Api, running
+from tests.driver.claim_status.writer import StatusServer, running
 from tests.making.claim_status import ATTACHED, CLAIM, DRIVER, NIC, VIEW, prepared, stored
 from tests.waiting import eventually
 
 
 async def test_a_nic_gets_an_entry_that_says_what_is_and_what_is_not() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(), prepared("gpu-0")))
         await run.idle()
@@ -45,7 +45,7 @@ async def test_a_nic_gets_an_entry_that_says_what_is_and_what_is_not() -> None:
 
 @pytest.mark.parametrize("first", ["attached", "prepared"])
 async def test_an_interface_that_is_moved_is_ready_once_it_is_in_the_pod(first: str) -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api) as run:
         if first == "attached":
             run.status.attached(CLAIM, (ATTACHED,))
@@ -68,7 +68,7 @@ async def test_a_claim_whose_interface_moves_is_written_when_its_pod_has_started
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(claim_status, "SETTLING", 3600.0)
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
         run.status.prepared(replace(CLAIM, name="other", uid="other"), (prepared(),))
@@ -77,7 +77,7 @@ async def test_a_claim_whose_interface_moves_is_written_when_its_pod_has_started
 
 
 async def test_reports_of_a_pods_start_are_one_write() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api, None) as run:
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
         run.status.attached(CLAIM, (ATTACHED,))
@@ -88,7 +88,7 @@ async def test_reports_of_a_pods_start_are_one_write() -> None:
 
 
 async def test_what_was_known_of_interfaces_goes_with_the_claim() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
         run.status.attached(CLAIM, (ATTACHED,))
@@ -100,7 +100,7 @@ async def test_what_was_known_of_interfaces_goes_with_the_claim() -> None:
 
 
 async def test_a_claim_without_nics_is_not_even_read() -> None:
-    api = Api(stored("gpu-0"))
+    api = StatusServer(stored("gpu-0"))
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared("gpu-0"),))
         await eventually(lambda: not run.status.pending)
@@ -108,7 +108,7 @@ async def test_a_claim_without_nics_is_not_even_read() -> None:
 
 
 async def test_nothing_is_said_before_the_devices_are_known() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api, view=None) as run:
         run.status.prepared(CLAIM, (prepared(),))
         await asyncio.sleep(0.02)
@@ -119,7 +119,7 @@ async def test_nothing_is_said_before_the_devices_are_known() -> None:
 
 
 async def test_refused_parameters_are_a_condition_of_each_device_until_the_claim_is_prepared() -> None:
-    api = Api(stored(NIC, "gpu-0"))
+    api = StatusServer(stored(NIC, "gpu-0"))
     async with running(api) as run:
         run.status.refused(CLAIM, "parameters.sharing.strategy: not served")
         await run.idle()

@@ -15,13 +15,13 @@ from kube.bodies import JsonObject
 from kube.errors import Forbidden, Invalid, NotFound, WriteConflict
 from kube.json_stream import DEPTH
 from node.events import EventType
-from tests.driver.claim_status.writer import Api, running
+from tests.driver.claim_status.writer import StatusServer, running
 from tests.making.claim_status import ATTACHED, CLAIM, prepared, stored
 from tests.waiting import eventually
 
 
 async def test_a_newer_report_replaces_one_that_is_being_tried_again() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.refusals = [Unavailable("down")]
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
@@ -32,7 +32,7 @@ async def test_a_newer_report_replaces_one_that_is_being_tried_again() -> None:
 
 
 async def test_a_claim_that_is_gone_is_not_asked_about_again() -> None:
-    api = Api()
+    api = StatusServer()
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(interface="eth2"),))
         await run.idle()
@@ -42,7 +42,7 @@ async def test_a_claim_that_is_gone_is_not_asked_about_again() -> None:
 
 
 async def test_what_is_there_already_is_not_written_again() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     async with running(api) as run:
         for _ in range(3):
             run.status.prepared(CLAIM, (prepared(),))
@@ -51,7 +51,7 @@ async def test_what_is_there_already_is_not_written_again() -> None:
 
 
 async def test_a_conflict_begins_anew() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.refusals = [
         WriteConflict("PUT", "/", 409, "Conflict", "changed"),
         WriteConflict("PUT", "/", 409, "Conflict", "changed"),
@@ -63,7 +63,7 @@ async def test_a_conflict_begins_anew() -> None:
 
 
 async def test_an_api_server_out_of_reach_is_asked_again() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.refusals = [Unavailable("the API server cannot be reached")] * 5
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(),))
@@ -74,7 +74,7 @@ async def test_an_api_server_out_of_reach_is_asked_again() -> None:
 
 
 async def test_a_claim_that_is_gone_or_another_is_left_alone() -> None:
-    for api in (Api(), Api(stored(uid="uid-2"))):
+    for api in (StatusServer(), StatusServer(stored(uid="uid-2"))):
         async with running(api) as run:
             run.status.prepared(CLAIM, (prepared(),))
             await run.idle()
@@ -96,7 +96,7 @@ RIGHTS = (
     ],
 )
 async def test_a_missing_right_is_named_once_and_not_fought(refusal: Forbidden | Invalid) -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.refusals = [refusal] * 2
     async with running(api) as run:
         for _ in range(2):
@@ -110,7 +110,7 @@ async def test_a_missing_right_is_named_once_and_not_fought(refusal: Forbidden |
 
 
 async def test_a_server_that_drops_the_field_is_said_and_not_fought() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.keeps = False
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(),))
@@ -122,7 +122,7 @@ async def test_a_server_that_drops_the_field_is_said_and_not_fought() -> None:
 
 
 async def test_a_release_ends_the_attempts() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.refusals = [Unavailable("the API server cannot be reached")] * 1000
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(),))
@@ -133,7 +133,7 @@ async def test_a_release_ends_the_attempts() -> None:
 
 
 async def test_a_claim_that_goes_while_it_is_written_is_left_alone() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     api.refusals = [NotFound("PUT", "/", 404, "NotFound", "gone")] * 3
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(),))
@@ -142,7 +142,7 @@ async def test_a_claim_that_goes_while_it_is_written_is_left_alone() -> None:
     assert run.told.events == []
 
 
-class SlowApi(Api):
+class SlowApi(StatusServer):
     """Its reads wait for ``gate``; ``most`` is how many waited at a time."""
 
     def __init__(self, claim: JsonObject | None = None) -> None:
@@ -185,7 +185,7 @@ async def test_a_claim_that_is_prepared_again_meanwhile_is_written_by_one_at_a_t
 
 
 async def test_many_claims_are_written_a_few_at_a_time() -> None:
-    api = Api(stored())
+    api = StatusServer(stored())
     now = most = 0
     plain = api.claim
 
@@ -212,7 +212,7 @@ async def test_a_status_is_not_written_where_a_part_of_the_claim_was_too_deep_to
     data = json.dumps(body).encode().replace(b'"@deep@"', b'{"a":' * levels + b"1" + b"}" * levels)
     reader = ObjectReader(Request("GET", "/", "", "", ""), CLAIM_FIELDS, 1 << 20, None)
     reader.feed(data)
-    api = Api(reader.result())
+    api = StatusServer(reader.result())
     async with running(api) as run:
         run.status.prepared(CLAIM, (prepared(),))
         await run.idle()

@@ -16,7 +16,7 @@ from tests.making.events import RecordedEvents
 from tests.waiting import background, eventually
 
 
-class Api:
+class StatusServer:
     """The API server with one claim or none; ``refusals`` are raised one after the other by writes."""
 
     def __init__(self, claim: JsonObject | None = None) -> None:
@@ -44,8 +44,8 @@ class Api:
         return cast("list[Shown]", cast("Shown", self.claims["net"]["status"]).get("devices", []))
 
 
-class Running:
-    def __init__(self, api: Api) -> None:
+class _Running:
+    def __init__(self, api: StatusServer) -> None:
         self.api = api
         self.told = RecordedEvents()
         self.status = ClaimStatusWriter(
@@ -57,8 +57,8 @@ class Running:
 
 
 @asynccontextmanager
-async def running(api: Api, view: DoorView | None = VIEW) -> AsyncIterator[Running]:
-    made = Running(api)
+async def running(api: StatusServer, view: DoorView | None = VIEW) -> AsyncIterator[_Running]:
+    made = _Running(api)
     if view is not None:
         made.status.apply(view)
     async with background(made.status.run()):

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.making.claim_partitions import Parts
-from tests.making.claim_service import Node
+from tests.making.claim_service import ClaimNode
 from tests.making.claim_sharing import Sharer
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path) -> ClaimNode:
     """A node with four GPUs and no claims."""
-    return Node(tmp_path)
+    return ClaimNode(tmp_path)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from driver.claims.model import ClaimError, Unavailable
 from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from tests.driver.resource_api.test_api import Upgrading
-from tests.kube.server import Answer, ApiServer, Asked, refused
-from tests.making.claim_service import GPU0, GPU1, Node, claim, reference, result
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, claim, reference, result
 from tests.making.resource_api import client_of
 
 WHOLE = 0.3
@@ -35,55 +35,61 @@ FAULTS = {
     "429": refused(429, "TooManyRequests", "slowly", Retry_After="0"),
     "500": refused(500, "InternalError", "etcd"),
     "503": refused(503, "ServiceUnavailable", "soon"),
-    "hangs": Answer(wait=True),
-    "drips": Answer(body=BODY, drip=True),
-    "hangs up": Answer(hang_up=True),
-    "breaks off": Answer(feed=_half),
-    "is a proxy": Answer(200, b"<html>sign in</html>"),
-    "is not an object": Answer(200, b"[]"),
-    "redirects": Answer(302, headers={"Location": "http://127.0.0.1:1/"}),
+    "hangs": CannedAnswer(wait=True),
+    "drips": CannedAnswer(body=BODY, drip=True),
+    "hangs up": CannedAnswer(hang_up=True),
+    "breaks off": CannedAnswer(feed=_half),
+    "is a proxy": CannedAnswer(200, b"<html>sign in</html>"),
+    "is not an object": CannedAnswer(200, b"[]"),
+    "redirects": CannedAnswer(302, headers={"Location": "http://127.0.0.1:1/"}),
 }
 
 
-class Claims:
+class _Claims:
     """Serves the claims of a node; of the first one ``fault``, while there is one."""
 
-    def __init__(self, node: Node, server: ApiServer) -> None:
-        self.fault: Answer | None = None
+    def __init__(self, node: ClaimNode, server: StubApiServer) -> None:
+        self.fault: CannedAnswer | None = None
         self._node = node
         self._discovery = Upgrading(server, "v1")
         server.respond = self._answer
 
-    def _answer(self, asked: Asked) -> Answer:
+    def _answer(self, asked: Asked) -> CannedAnswer:
         name = asked.path.rsplit("/", 1)[-1]
         if not name.startswith("claim-"):
             return self._discovery.answer(asked)
         if self.fault is not None and name == reference().name:
             return self.fault
         body = self._node.reader.claims.get(("default", name))
-        return Answer.of(body) if body is not None else refused(404, "NotFound", f'resourceclaims "{name}" not found')
+        return (
+            CannedAnswer.of(body)
+            if body is not None
+            else refused(404, "NotFound", f'resourceclaims "{name}" not found')
+        )
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with ApiServer() as running:
+def server() -> Iterator[StubApiServer]:
+    with StubApiServer() as running:
         yield running
 
 
 @pytest.fixture
-def claims(node: Node, server: ApiServer) -> Claims:
-    return Claims(node, server)
+def claims(node: ClaimNode, server: StubApiServer) -> _Claims:
+    return _Claims(node, server)
 
 
 @pytest.fixture
-async def api(server: ApiServer) -> AsyncIterator[AsyncResourceApi]:
+async def api(server: StubApiServer) -> AsyncIterator[AsyncResourceApi]:
     made = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=WHOLE, connections=4)), threads=4)
     yield made
     made.close()
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_a_fault_costs_one_claim_one_call(node: Node, claims: Claims, api: AsyncResourceApi, fault: str) -> None:
+async def test_a_fault_costs_one_claim_one_call(
+    node: ClaimNode, claims: _Claims, api: AsyncResourceApi, fault: str
+) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
     service = await node.started(reader=api)
     claims.fault = FAULTS[fault]
@@ -100,7 +106,7 @@ async def test_a_fault_costs_one_claim_one_call(node: Node, claims: Claims, api:
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_during_a_fault_what_is_prepared_is_answered_kept_and_released(
-    node: Node, claims: Claims, api: AsyncResourceApi, fault: str
+    node: ClaimNode, claims: _Claims, api: AsyncResourceApi, fault: str
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(reader=api)
@@ -115,7 +121,7 @@ async def test_during_a_fault_what_is_prepared_is_answered_kept_and_released(
 
 
 async def test_a_claim_that_is_gone_is_told_from_a_server_without_an_answer(
-    node: Node, claims: Claims, api: AsyncResourceApi
+    node: ClaimNode, claims: _Claims, api: AsyncResourceApi
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(reader=api)

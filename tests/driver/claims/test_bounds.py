@@ -16,7 +16,7 @@ from node.cdi import spec
 from node.inventory.model import Attribute, Device, DeviceKind, DeviceNode, NodeRole
 from node.rules import Doors, Rule
 from node.values import replace
-from tests.making.claim_service import GPU0, Node, claim, offered, opaque, reference, result
+from tests.making.claim_service import GPU0, ClaimNode, claim, offered, opaque, reference, result
 from tests.making.devices import gpu
 
 NICS = 22
@@ -44,22 +44,22 @@ def annotated(body: JsonObject, name: str) -> JsonObject:
 
 
 @pytest.fixture
-def nics(node: Node) -> Node:
+def nics(node: ClaimNode) -> ClaimNode:
     node.devices = tuple(nic(number) for number in range(NICS))
     return node
 
 
-def nic_claim(node: Node) -> JsonObject:
+def nic_claim(node: ClaimNode) -> JsonObject:
     return claim(1, *(result(each.device.name, "nic") for each in node.devices))
 
 
-def variables(node: Node) -> set[str]:
+def variables(node: ClaimNode) -> set[str]:
     document = node.spec(1)
     assert document is not None
     return {name.partition("=")[0] for device in document["devices"] for name in device["containerEdits"]["env"]}
 
 
-async def test_an_annotation_of_256_kib_on_a_claim_of_22_nics_makes_a_small_file(nics: Node) -> None:
+async def test_an_annotation_of_256_kib_on_a_claim_of_22_nics_makes_a_small_file(nics: ClaimNode) -> None:
     nics.reader.put(annotated(nic_claim(nics), "x" * (256 << 10)))
     service = await nics.started()
     began = time.thread_time()
@@ -77,20 +77,20 @@ async def test_an_annotation_of_256_kib_on_a_claim_of_22_nics_makes_a_small_file
 
 
 @pytest.mark.parametrize("name", ["n" * 64, "a.b", "A", "a_b", "-a", "a\nLD_PRELOAD=/evil.so", "ä", "a b", "\ud800"])
-async def test_a_name_that_no_pod_can_have_for_a_claim_is_not_used(nics: Node, name: str) -> None:
+async def test_a_name_that_no_pod_can_have_for_a_claim_is_not_used(nics: ClaimNode, name: str) -> None:
     nics.reader.put(annotated(nic_claim(nics), name))
     await (await nics.started()).prepare(reference())
     assert "PCIDEVICE_CLAIM_1__NIC" in variables(nics)
 
 
-async def test_the_name_that_a_pod_has_for_its_claim_is_used(nics: Node) -> None:
+async def test_the_name_that_a_pod_has_for_its_claim_is_used(nics: ClaimNode) -> None:
     nics.reader.put(annotated(nic_claim(nics), "nics-" + "n" * 58))
     await (await nics.started()).prepare(reference())
     assert f"PCIDEVICE_NICS_{'N' * 58}__NIC" in variables(nics)
 
 
 async def test_a_claim_whose_cdi_file_would_be_too_large_is_refused_before_anything_is_written(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: ClaimNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spec, "LARGEST", 200)
     node.reader.put(claim(1, result(GPU0)))
@@ -104,7 +104,7 @@ async def test_a_claim_whose_cdi_file_would_be_too_large_is_refused_before_anyth
     assert service.ledger.all == ()
 
 
-async def test_a_claim_whose_record_would_be_too_large_is_refused_before_anything_is_written(node: Node) -> None:
+async def test_a_claim_whose_record_would_be_too_large_is_refused_before_anything_is_written(node: ClaimNode) -> None:
     users = tuple(f"{number:0126d}" for number in range(70_000))
     node.reader.put(claim(1, result(GPU0), users=users))
     service = await node.started()
@@ -117,7 +117,7 @@ async def test_a_claim_whose_record_would_be_too_large_is_refused_before_anythin
     assert service.ledger.all == ()
 
 
-def test_the_largest_record_is_read_again(node: Node) -> None:
+def test_the_largest_record_is_read_again(node: ClaimNode) -> None:
     record = ClaimRecord(
         reference(), RecordState.COMPLETED, boot="b", devices=(RecordedDevice("r", "p", "d"),), spec="\n" * 1000
     )
@@ -138,7 +138,7 @@ def _size(record: ClaimRecord) -> int:
     return int(str(caught.value).split("have ")[1].split(" ")[0]) - LARGEST
 
 
-def test_the_largest_cdi_file_fits_into_a_record_and_is_read_again(node: Node) -> None:
+def test_the_largest_cdi_file_fits_into_a_record_and_is_read_again(node: ClaimNode) -> None:
     text = '"\n' * (spec.LARGEST // 2)
     check_size(ClaimRecord(reference(), RecordState.COMPLETED, spec=text[: spec.LARGEST // 2]))
     service = node.service()
@@ -164,7 +164,7 @@ def test_the_largest_cdi_file_fits_into_a_record_and_is_read_again(node: Node) -
     ],
 )
 async def test_a_reference_that_no_api_server_gives_is_refused_in_a_short_text(
-    node: Node, claimed: ClaimReference, text: str
+    node: ClaimNode, claimed: ClaimReference, text: str
 ) -> None:
     service = await node.started()
     for call in (service.prepare, service.unprepare):
@@ -196,7 +196,7 @@ HUGE = "x" * 100_000
         claim(1, result(GPU0), config=(opaque({"apiVersion": HUGE}),)),
     ],
 )
-async def test_whatever_a_claim_holds_its_error_is_one_short_line(node: Node, body: JsonObject) -> None:
+async def test_whatever_a_claim_holds_its_error_is_one_short_line(node: ClaimNode, body: JsonObject) -> None:
     node.reader.put(body)
     service = await node.started()
     with pytest.raises(ClaimError) as caught:
@@ -207,7 +207,7 @@ async def test_whatever_a_claim_holds_its_error_is_one_short_line(node: Node, bo
 
 
 @pytest.mark.parametrize("depth", [100, 900, 20_000])
-async def test_parameters_that_are_nested_deeply_are_refused_like_others(node: Node, depth: int) -> None:
+async def test_parameters_that_are_nested_deeply_are_refused_like_others(node: ClaimNode, depth: int) -> None:
     deep: Any = 1
     for _ in range(depth):
         deep = {"a": deep}

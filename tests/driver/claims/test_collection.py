@@ -6,18 +6,18 @@ import pytest
 
 from driver.claims.contracts import ClaimStep
 from driver.claims.model import Unavailable
-from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, DieAt, Killed, claim, reference, result
 from tests.waiting import eventually
 
 
-async def _prepared(node: Node, number: int = 1, device: str = GPU0):  # type: ignore[no-untyped-def]
+async def _prepared(node: ClaimNode, number: int = 1, device: str = GPU0):  # type: ignore[no-untyped-def]
     node.reader.put(claim(number, result(device)))
     service = await node.started()
     await service.prepare(reference(number))
     return service
 
 
-async def test_a_claim_that_neither_api_server_nor_kubelet_has_is_released(node: Node) -> None:
+async def test_a_claim_that_neither_api_server_nor_kubelet_has_is_released(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
     node.kubelet_knows()
@@ -27,7 +27,7 @@ async def test_a_claim_that_neither_api_server_nor_kubelet_has_is_released(node:
     assert not node.record_path(1).exists()
 
 
-async def test_a_claim_that_the_kubelet_has_is_never_released_nor_asked_for(node: Node) -> None:
+async def test_a_claim_that_the_kubelet_has_is_never_released_nor_asked_for(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
     node.kubelet_knows(1)
@@ -37,7 +37,7 @@ async def test_a_claim_that_the_kubelet_has_is_never_released_nor_asked_for(node
     assert len(service.records()) == 1
 
 
-async def test_a_claim_that_the_api_server_gives_to_a_pod_is_never_released(node: Node) -> None:
+async def test_a_claim_that_the_api_server_gives_to_a_pod_is_never_released(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.kubelet_knows()
     assert await service.collect() == 0
@@ -53,14 +53,14 @@ async def test_a_claim_that_the_api_server_gives_to_a_pod_is_never_released(node
         {"metadata": {"uid": "uid-1"}, "status": {}},
     ],
 )
-async def test_a_claim_that_is_replaced_or_given_to_nobody_is_gone(node: Node, body: dict[str, object]) -> None:
+async def test_a_claim_that_is_replaced_or_given_to_nobody_is_gone(node: ClaimNode, body: dict[str, object]) -> None:
     service = await _prepared(node)
     node.kubelet_knows()
     node.reader.claims["default", "claim-1"] = body  # type: ignore[assignment]
     assert await service.collect() == 1
 
 
-async def test_a_silent_api_server_proves_nothing(node: Node) -> None:
+async def test_a_silent_api_server_proves_nothing(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
     node.kubelet_knows()
@@ -70,7 +70,7 @@ async def test_a_silent_api_server_proves_nothing(node: Node) -> None:
     assert await service.collect() == 1
 
 
-async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_released(node: Node) -> None:
+async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_released(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
     service = await node.started()
     await service.prepare(reference(1))
@@ -82,7 +82,7 @@ async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_releas
     assert {hold.owner for hold in service.ledger.all} == {"uid-1"}
 
 
-async def test_without_the_kubelets_file_a_completed_claim_stays_and_people_are_told(node: Node) -> None:
+async def test_without_the_kubelets_file_a_completed_claim_stays_and_people_are_told(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
     assert await service.collect() == 0
@@ -96,12 +96,14 @@ async def test_without_the_kubelets_file_a_completed_claim_stays_and_people_are_
     assert "checkpoint is corrupted" in node.events.of("KubeletClaimsUnknown")[1]
 
 
-async def test_without_claims_it_is_no_news_that_the_kubelets_file_cannot_be_read(node: Node) -> None:
+async def test_without_claims_it_is_no_news_that_the_kubelets_file_cannot_be_read(node: ClaimNode) -> None:
     await (await node.started()).collect()
     assert node.events.events == []
 
 
-async def test_without_the_kubelets_file_a_claim_that_was_never_answered_goes_by_the_api_server(node: Node) -> None:
+async def test_without_the_kubelets_file_a_claim_that_was_never_answered_goes_by_the_api_server(
+    node: ClaimNode,
+) -> None:
     node.reader.put(claim(1, result(GPU0)))
     with pytest.raises(Killed):
         await (await node.started(steps=DieAt(ClaimStep.DESCRIBED))).prepare(reference())
@@ -112,7 +114,7 @@ async def test_without_the_kubelets_file_a_claim_that_was_never_answered_goes_by
     assert node.spec(1) is None
 
 
-async def test_a_claim_that_comes_back_while_it_is_looked_at_is_kept(node: Node) -> None:
+async def test_a_claim_that_comes_back_while_it_is_looked_at_is_kept(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
     node.kubelet_knows()
@@ -126,7 +128,7 @@ async def test_a_claim_that_comes_back_while_it_is_looked_at_is_kept(node: Node)
     assert len(service.records()) == 1
 
 
-async def test_a_claim_that_is_released_while_it_is_looked_at_is_released_once(node: Node) -> None:
+async def test_a_claim_that_is_released_while_it_is_looked_at_is_released_once(node: ClaimNode) -> None:
     service = await _prepared(node)
     node.reader.drop(1)
     node.kubelet_knows()
@@ -139,7 +141,7 @@ async def test_a_claim_that_is_released_while_it_is_looked_at_is_released_once(n
     assert await looking == 0
 
 
-async def test_a_claim_that_waits_for_a_device_of_nobody_has_it_looked_for_at_once(node: Node) -> None:
+async def test_a_claim_that_waits_for_a_device_of_nobody_has_it_looked_for_at_once(node: ClaimNode) -> None:
     node.with_options(device_wait=20.0, collect_spacing=0.01)
     service = await _prepared(node)
     node.reader.put(claim(2, result(GPU0)))
@@ -152,7 +154,7 @@ async def test_a_claim_that_waits_for_a_device_of_nobody_has_it_looked_for_at_on
     await asyncio.wait([collecting])
 
 
-async def test_looks_are_repeated(node: Node) -> None:
+async def test_looks_are_repeated(node: ClaimNode) -> None:
     node.with_options(collect_first=0.01, collect_spacing=0.0, collect_every=0.01)
     service = await _prepared(node)
     node.kubelet_knows(1)
@@ -166,7 +168,7 @@ async def test_looks_are_repeated(node: Node) -> None:
     assert collecting.cancelled()
 
 
-async def test_closing_ends_a_look_that_waits_for_the_api_server(node: Node) -> None:
+async def test_closing_ends_a_look_that_waits_for_the_api_server(node: ClaimNode) -> None:
     node.with_options(collect_first=0.0)
     service = await _prepared(node)
     node.kubelet_knows()
@@ -181,7 +183,7 @@ async def test_closing_ends_a_look_that_waits_for_the_api_server(node: Node) -> 
     await asyncio.wait([collecting])
 
 
-async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: Node) -> None:
+async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: ClaimNode) -> None:
     (node.root / "cdi").mkdir()
     orphan = node.root / "cdi" / "ostler.dev-claim_uid-7.json"
     orphan.write_text("{}")
@@ -196,7 +198,7 @@ async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: N
     assert not orphan.exists()
 
 
-async def test_a_claim_that_cannot_be_prepared_again_stays_taken_and_is_told(node: Node) -> None:
+async def test_a_claim_that_cannot_be_prepared_again_stays_taken_and_is_told(node: ClaimNode) -> None:
     node.kubelet_knows(1, devices={1: (GPU1,)})
     service = await node.started()
     await service.collect()

@@ -10,7 +10,7 @@ import pytest
 
 from driver.claims.contracts import ClaimStep
 from driver.claims.model import RecordState, Unavailable
-from tests.making.claim_service import GPU0, GPU1, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, claim, reference, result
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ class At:
             act()
 
 
-async def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_of_the_claim(node: Node, disk: Path) -> None:
+async def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_of_the_claim(node: ClaimNode, disk: Path) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(steps=At(ClaimStep.DESCRIBED, lambda: _fill(disk)))
@@ -61,7 +61,7 @@ async def test_a_disk_that_fills_up_in_the_middle_leaves_nothing_of_the_claim(no
 
 
 async def test_a_claim_that_is_prepared_keeps_what_it_has_when_new_devices_cannot_be_written_down(
-    node: Node, disk: Path
+    node: ClaimNode, disk: Path
 ) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
@@ -78,7 +78,7 @@ async def test_a_claim_that_is_prepared_keeps_what_it_has_when_new_devices_canno
     assert len(await service.prepare(reference(2))) == 1
 
 
-async def test_a_record_that_cannot_be_taken_back_keeps_its_device_until_it_can(node: Node, disk: Path) -> None:
+async def test_a_record_that_cannot_be_taken_back_keeps_its_device_until_it_can(node: ClaimNode, disk: Path) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started(steps=At(ClaimStep.DESCRIBED, lambda: _mode(disk, "ro")))
@@ -92,7 +92,9 @@ async def test_a_record_that_cannot_be_taken_back_keeps_its_device_until_it_can(
     assert len(await service.prepare(reference(2))) == 1
 
 
-async def test_on_a_disk_that_is_read_only_a_claim_without_a_record_keeps_no_device(node: Node, disk: Path) -> None:
+async def test_on_a_disk_that_is_read_only_a_claim_without_a_record_keeps_no_device(
+    node: ClaimNode, disk: Path
+) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)))
     (disk / "state" / "claims").mkdir(parents=True)
@@ -106,7 +108,7 @@ async def test_on_a_disk_that_is_read_only_a_claim_without_a_record_keeps_no_dev
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_release_works_on_a_full_disk(node: Node, disk: Path) -> None:
+async def test_release_works_on_a_full_disk(node: ClaimNode, disk: Path) -> None:
     node.with_options(state_dir=disk / "state", cdi_dir=disk / "cdi")
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
     service = await node.started()
@@ -122,7 +124,7 @@ async def test_release_works_on_a_full_disk(node: Node, disk: Path) -> None:
     assert node.events.events == []
 
 
-async def test_a_full_cdi_disk_costs_the_claim_and_leaves_no_record(node: Node, disk: Path) -> None:
+async def test_a_full_cdi_disk_costs_the_claim_and_leaves_no_record(node: ClaimNode, disk: Path) -> None:
     node.with_options(cdi_dir=disk / "cdi")
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -134,7 +136,7 @@ async def test_a_full_cdi_disk_costs_the_claim_and_leaves_no_record(node: Node, 
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_a_read_only_cdi_folder_keeps_no_device_and_is_cleared_later(node: Node, disk: Path) -> None:
+async def test_a_read_only_cdi_folder_keeps_no_device_and_is_cleared_later(node: ClaimNode, disk: Path) -> None:
     node.with_options(cdi_dir=disk / "cdi")
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
@@ -152,7 +154,7 @@ async def test_a_read_only_cdi_folder_keeps_no_device_and_is_cleared_later(node:
     assert len(await service.prepare(reference(2))) == 1
 
 
-async def test_a_read_only_state_folder_keeps_no_device_from_release(node: Node, disk: Path) -> None:
+async def test_a_read_only_state_folder_keeps_no_device_from_release(node: ClaimNode, disk: Path) -> None:
     node.with_options(state_dir=disk / "state")
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()

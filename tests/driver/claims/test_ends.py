@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from driver.claims.model import RecordState, Unavailable
-from tests.making.claim_service import GPU0, Node, claim, reference, result
+from tests.making.claim_service import GPU0, ClaimNode, claim, reference, result
 from tests.waiting import eventually
 
 
-async def test_calls_before_the_devices_are_known_wait_and_then_say_so(node: Node) -> None:
+async def test_calls_before_the_devices_are_known_wait_and_then_say_so(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = node.service()
     with pytest.raises(Unavailable, match="the agent is still reading the claims of this node"):
@@ -25,7 +25,7 @@ async def test_calls_before_the_devices_are_known_wait_and_then_say_so(node: Nod
     assert len(await early) == 1
 
 
-async def test_a_caller_that_goes_away_leaves_a_whole_claim(node: Node) -> None:
+async def test_a_caller_that_goes_away_leaves_a_whole_claim(node: ClaimNode) -> None:
     node.reader.gate = asyncio.Event()
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -39,7 +39,7 @@ async def test_a_caller_that_goes_away_leaves_a_whole_claim(node: Node) -> None:
     assert node.spec(1) is not None
 
 
-async def test_nothing_is_begun_once_the_service_is_closed(node: Node) -> None:
+async def test_nothing_is_begun_once_the_service_is_closed(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.close()
@@ -49,7 +49,7 @@ async def test_nothing_is_begun_once_the_service_is_closed(node: Node) -> None:
         await service.unprepare(reference())
 
 
-async def test_the_end_waits_for_no_api_server(node: Node) -> None:
+async def test_the_end_waits_for_no_api_server(node: ClaimNode) -> None:
     node.reader.gate = asyncio.Event()
     service = await node.started()
     asking = asyncio.create_task(service.prepare(reference()))
@@ -60,7 +60,7 @@ async def test_the_end_waits_for_no_api_server(node: Node) -> None:
         await asking
 
 
-async def test_the_end_waits_for_no_device(node: Node) -> None:
+async def test_the_end_waits_for_no_device(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()

@@ -8,13 +8,13 @@ import pytest
 
 from driver.claims.model import ClaimError, Unavailable
 from node.values import replace
-from tests.making.claim_service import DRIVER, GPU0, GPU1, GPU2, Node, claim, offered, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, GPU2, ClaimNode, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.making.offered_devices import mig
 from tests.waiting import eventually
 
 
-async def test_a_device_of_another_claim_is_refused_with_its_holder(node: Node) -> None:
+async def test_a_device_of_another_claim_is_refused_with_its_holder(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1), result(GPU0)))
     service = await node.started()
     await service.prepare(reference(1))
@@ -25,7 +25,7 @@ async def test_a_device_of_another_claim_is_refused_with_its_holder(node: Node) 
     assert node.spec(2) is None
 
 
-async def test_a_claim_waits_for_a_device_that_is_about_to_be_released(node: Node) -> None:
+async def test_a_claim_waits_for_a_device_that_is_about_to_be_released(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
@@ -36,7 +36,7 @@ async def test_a_claim_waits_for_a_device_that_is_about_to_be_released(node: Nod
     assert [device.device for device in await waiting] == [GPU0]
 
 
-async def test_no_claim_waits_for_the_device_of_another(node: Node) -> None:
+async def test_no_claim_waits_for_the_device_of_another(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)), claim(3, result(GPU1)))
     service = await node.started()
@@ -51,7 +51,7 @@ async def test_no_claim_waits_for_the_device_of_another(node: Node) -> None:
         await waiting
 
 
-async def test_a_gpu_and_its_mig_devices_are_not_given_to_two_claims(node: Node) -> None:
+async def test_a_gpu_and_its_mig_devices_are_not_given_to_two_claims(node: ClaimNode) -> None:
     instances = (mig(0, 0), mig(0, 1))
     node.devices = tuple(offered(device) for device in (gpu(0), *instances))
     node.reader.put(claim(1, result(instances[0].name)), claim(2, result(instances[1].name)), claim(3, result(GPU0)))
@@ -62,7 +62,7 @@ async def test_a_gpu_and_its_mig_devices_are_not_given_to_two_claims(node: Node)
         await service.prepare(reference(3))
 
 
-async def test_claims_with_shares_of_their_own_have_one_device_together(node: Node) -> None:
+async def test_claims_with_shares_of_their_own_have_one_device_together(node: ClaimNode) -> None:
     node.reader.put(
         claim(1, result(GPU0, shareID="s1")), claim(2, result(GPU0, shareID="s2")), claim(3, result(GPU0, shareID="s1"))
     )
@@ -75,7 +75,7 @@ async def test_claims_with_shares_of_their_own_have_one_device_together(node: No
         await service.prepare(reference(3))
 
 
-async def test_admin_access_is_beside_whoever_holds_the_device(node: Node) -> None:
+async def test_admin_access_is_beside_whoever_holds_the_device(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0, adminAccess=True)), claim(3, result(GPU0)))
     service = await node.started()
     await service.prepare(reference(2))
@@ -84,7 +84,7 @@ async def test_admin_access_is_beside_whoever_holds_the_device(node: Node) -> No
     assert service.ledger.by_device()[GPU0].owner == "uid-1"
 
 
-async def test_one_device_for_use_and_for_looking_in_one_claim_has_two_entries(node: Node) -> None:
+async def test_one_device_for_use_and_for_looking_in_one_claim_has_two_entries(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU0, "watch", adminAccess=True)))
     service = await node.started()
     one, two = await service.prepare(reference())
@@ -92,7 +92,7 @@ async def test_one_device_for_use_and_for_looking_in_one_claim_has_two_entries(n
     assert two.cdi_devices == (f"{DRIVER}/claim=uid-1-{GPU0}:2",)
 
 
-async def test_two_hundred_claims_at_once(node: Node) -> None:
+async def test_two_hundred_claims_at_once(node: ClaimNode) -> None:
     numbers = range(200)
     devices = [replace(gpu(0), name=f"gpu-{number}", uuid=f"GPU-{number}") for number in numbers]
     node.devices = tuple(offered(device) for device in devices)
@@ -105,7 +105,7 @@ async def test_two_hundred_claims_at_once(node: Node) -> None:
     assert list((node.root / "cdi").iterdir()) == []
 
 
-async def test_a_claim_that_was_allocated_anew_gets_its_new_devices(node: Node) -> None:
+async def test_a_claim_that_was_allocated_anew_gets_its_new_devices(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())

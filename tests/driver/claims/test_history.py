@@ -13,7 +13,7 @@ from driver.claims.contracts import ClaimStep
 from driver.claims.model import ClaimError
 from driver.claims.service import ClaimService
 from node.ledger.holds import excludes
-from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, DieAt, Killed, claim, reference, result
 
 _CLAIMS = {1: (GPU0,), 2: (GPU1,), 3: (GPU0, GPU1)}
 
@@ -25,11 +25,11 @@ _events = st.one_of(
 )
 
 
-class History:
+class _History:
     """A node with one kubelet: what it was answered, it holds until it has released it."""
 
     def __init__(self, root: Path) -> None:
-        self.node = Node(root)
+        self.node = ClaimNode(root)
         self.node.with_options(device_wait=0.0)
         for number, devices in _CLAIMS.items():
             self.node.reader.put(claim(number, *(result(device) for device in devices)))
@@ -78,7 +78,7 @@ def test_no_history_gives_a_device_to_two_claims(history: list[tuple[str, object
 
 async def _lived(history: list[tuple[str, object]]) -> None:
     with tempfile.TemporaryDirectory() as root:
-        node = History(Path(root) / "node")
+        node = _History(Path(root) / "node")
         service = await node.start()
         for what, which in history:
             try:
@@ -101,7 +101,7 @@ async def _lived(history: list[tuple[str, object]]) -> None:
         await service.close()
 
 
-async def _happens(node: History, service: ClaimService, what: str, which: object) -> None:
+async def _happens(node: _History, service: ClaimService, what: str, which: object) -> None:
     if what == "prepare" and isinstance(which, int):
         await node.prepare(service, which)
     elif what == "release" and isinstance(which, int):

@@ -12,7 +12,7 @@ from driver.claims.contracts import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.service import ClaimService
 from driver.names import MetadataVersion
-from tests.making.claim_service import GPU0, GPU1, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, DieAt, Killed, claim, reference, result
 from tests.making.dying import DyingProcesses
 
 VERSIONS = (MetadataVersion.V1BETA1,)
@@ -24,13 +24,13 @@ EXIT = 77
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path) -> ClaimNode:
     """A node whose claims get metadata files."""
     return _node(tmp_path)
 
 
-def _node(root: Path) -> Node:
-    node = Node(root)
+def _node(root: Path) -> ClaimNode:
+    node = ClaimNode(root)
     node.with_options(metadata_versions=VERSIONS)
     return node
 
@@ -41,7 +41,7 @@ async def _killed(service: ClaimService, *, preparing: bool) -> None:
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: ClaimNode, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     service = await node.started()
@@ -52,7 +52,7 @@ async def test_after_a_kill_while_preparing_the_kubelet_gets_its_answer(node: No
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: ClaimNode, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     service = await node.started()
@@ -67,7 +67,7 @@ async def test_after_a_kill_while_preparing_nobody_else_gets_the_devices(node: N
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: ClaimNode, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     service = await node.started()
@@ -76,7 +76,7 @@ async def test_after_a_kill_while_preparing_a_release_leaves_nothing(node: Node,
 
 
 @pytest.mark.parametrize("step", PREPARING)
-async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(node: ClaimNode, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await _killed(await node.started(steps=DieAt(step)), preparing=True)
     node.reader.drop(1)
@@ -87,7 +87,7 @@ async def test_after_a_kill_while_preparing_a_claim_that_is_gone_is_collected(no
 
 
 @pytest.mark.parametrize("step", RELEASING)
-async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: ClaimNode, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     await (await node.started()).prepare(reference())
     await _killed(await node.started(steps=DieAt(step)), preparing=False)
@@ -98,7 +98,9 @@ async def test_after_a_kill_while_releasing_the_kubelet_releases_again(node: Nod
 
 
 @pytest.mark.parametrize("step", RELEASING)
-async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collected(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collected(
+    node: ClaimNode, step: ClaimStep
+) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     await _killed(await node.started(steps=DieAt(step)), preparing=False)
@@ -110,7 +112,7 @@ async def test_after_a_kill_while_releasing_a_claim_that_nobody_knows_is_collect
 
 
 @pytest.mark.parametrize("step", RELEASING)
-async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node: Node, step: ClaimStep) -> None:
+async def test_after_a_kill_while_releasing_the_claim_can_be_prepared_again(node: ClaimNode, step: ClaimStep) -> None:
     node.reader.put(claim(1, result(GPU0)))
     first = await (await node.started()).prepare(reference())
     await _killed(await node.started(steps=DieAt(step)), preparing=False)
@@ -162,7 +164,7 @@ async def _next(root: Path, step: ClaimStep) -> None:
     _check_whole(node, service)
 
 
-def _check_whole(node: Node, service: ClaimService) -> None:
+def _check_whole(node: ClaimNode, service: ClaimService) -> None:
     """Every claim that holds something is completed, on the disk too, and has its CDI files and its metadata file."""
     records = service.records()
     assert {record.state for record in records} == {RecordState.COMPLETED}
@@ -177,7 +179,7 @@ def _check_whole(node: Node, service: ClaimService) -> None:
     assert {hold.owner for hold in service.ledger.all} == {record.claim.uid for record in records}
 
 
-def _check_empty(node: Node, service: ClaimService) -> None:
+def _check_empty(node: ClaimNode, service: ClaimService) -> None:
     assert service.records() == ()
     assert service.ledger.all == ()
     assert _names(node.root / "state" / "claims") == []
@@ -185,7 +187,7 @@ def _check_empty(node: Node, service: ClaimService) -> None:
     assert _metadata_files(node) == []
 
 
-def _metadata_files(node: Node) -> list[str]:
+def _metadata_files(node: ClaimNode) -> list[str]:
     root = node.data_dir / "dra-device-metadata"
     return sorted(str(path.relative_to(root)) for path in root.rglob("*") if not path.is_dir())
 

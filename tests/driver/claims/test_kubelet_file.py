@@ -16,14 +16,14 @@ from driver.claims.kubelet import KubeletClaims, KubeletFile, read_kubelet_claim
 from driver.claims.model import ClaimReadForbidden, Unavailable
 from node.clocks import SystemClocks
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
-from tests.making.claim_service import DRIVER, GPU0, GPU1, POOL, DieAt, Killed, Node, claim, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, POOL, ClaimNode, DieAt, Killed, claim, reference, result
 
 MISSING = KubeletClaims({}, "missing")
 STALE = KubeletClaims({}, "replaced", stale=True)
 
 
 @pytest.fixture
-def container(node: Node) -> Iterator[Callable[[], None]]:
+def container(node: ClaimNode) -> Iterator[Callable[[], None]]:
     """Begins a container of the driver on the node: what it sees of the kubelet's file is what is there now."""
     with ExitStack() as mounts:
 
@@ -37,7 +37,7 @@ def _file(*uids: str) -> KubeletClaims:
     return KubeletClaims({uid: ClaimInfo(uid, uid, "default") for uid in uids})
 
 
-def test_a_file_that_the_kubelet_has_replaced_is_told_from_one_that_is_new(node: Node) -> None:
+def test_a_file_that_the_kubelet_has_replaced_is_told_from_one_that_is_new(node: ClaimNode) -> None:
     node.kubelet_knows(1)
     with node.in_a_container():
         assert read_kubelet_claims(node.options.kubelet_root).lacks("any")
@@ -118,7 +118,7 @@ async def test_a_later_reading_is_not_undone_by_an_earlier_one_that_took_longer(
 
 
 async def test_claims_of_an_earlier_container_are_released_on_what_the_file_said_at_the_begin(
-    node: Node, container: Callable[[], None]
+    node: ClaimNode, container: Callable[[], None]
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
@@ -132,7 +132,7 @@ async def test_claims_of_an_earlier_container_are_released_on_what_the_file_said
     assert node.events.events == []
 
 
-async def test_a_claim_that_was_in_the_file_at_the_begin_stays(node: Node, container: Callable[[], None]) -> None:
+async def test_a_claim_that_was_in_the_file_at_the_begin_stays(node: ClaimNode, container: Callable[[], None]) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     node.kubelet_knows(1)
@@ -153,7 +153,7 @@ async def test_a_claim_that_was_in_the_file_at_the_begin_stays(node: Node, conta
 
 
 async def test_a_container_that_never_saw_the_file_new_says_so_when_it_matters(
-    node: Node, container: Callable[[], None]
+    node: ClaimNode, container: Callable[[], None]
 ) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     node.kubelet_knows()
@@ -172,7 +172,7 @@ async def test_a_container_that_never_saw_the_file_new_says_so_when_it_matters(
 
 
 async def test_a_call_without_time_to_wait_still_has_the_holder_looked_at(
-    node: Node, container: Callable[[], None]
+    node: ClaimNode, container: Callable[[], None]
 ) -> None:
     node.with_options(device_wait=0.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
@@ -192,7 +192,7 @@ async def test_a_call_without_time_to_wait_still_has_the_holder_looked_at(
 
 @pytest.mark.parametrize("fault", ["", "the API server does not answer"])
 async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
-    node: Node, container: Callable[[], None], fault: str
+    node: ClaimNode, container: Callable[[], None], fault: str
 ) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     await (await node.started()).prepare(reference())
@@ -228,7 +228,7 @@ async def test_a_claim_that_was_asked_for_since_stays_until_the_next_container(
     assert len(await service.prepare(reference(2))) == 1
 
 
-async def test_a_claim_that_waits_for_one_in_use_is_no_news(node: Node) -> None:
+async def test_a_claim_that_waits_for_one_in_use_is_no_news(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -244,7 +244,7 @@ async def test_a_claim_that_waits_for_one_in_use_is_no_news(node: Node) -> None:
     assert node.events.of("ClaimLeftBehind")[0].endswith("cannot be used: No such file or directory; fix that")
 
 
-async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_told_of(node: Node) -> None:
+async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_told_of(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)), claim(3, result(GPU0)), claim(4, result(GPU1)))
     service = await node.started()
     await service.prepare(reference(1))
@@ -260,7 +260,7 @@ async def test_a_claim_that_cannot_be_asked_for_keeps_no_other_from_being_told_o
     assert told.startswith("claim default/claim-2 ")
 
 
-async def test_a_claim_that_the_account_may_not_read_is_told_of_when_another_one_waits_for_it(node: Node) -> None:
+async def test_a_claim_that_the_account_may_not_read_is_told_of_when_another_one_waits_for_it(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -283,7 +283,7 @@ async def test_a_claim_that_the_account_may_not_read_is_told_of_when_another_one
     assert await service.collect() == 1, "it has the verb now"
 
 
-async def test_the_kubelet_gets_two_minutes_before_people_are_told(node: Node) -> None:
+async def test_the_kubelet_gets_two_minutes_before_people_are_told(node: ClaimNode) -> None:
     passed = 0.0
     node.with_options(kubelet_release=120.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
@@ -316,7 +316,7 @@ async def test_the_kubelet_gets_two_minutes_before_people_are_told(node: Node) -
     assert await waited_for() == 2, "it was another time"
 
 
-async def test_a_claim_of_an_earlier_boot_goes_by_the_api_server_where_the_file_cannot_be_read(node: Node) -> None:
+async def test_a_claim_of_an_earlier_boot_goes_by_the_api_server_where_the_file_cannot_be_read(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
     service = await node.started()
     await service.prepare(reference(1))
@@ -329,7 +329,7 @@ async def test_a_claim_of_an_earlier_boot_goes_by_the_api_server_where_the_file_
     assert {hold.owner for hold in service.ledger.all} == {"uid-2"}
 
 
-async def test_a_claim_that_is_known_from_the_file_alone_does_not_go_by_the_api_server(node: Node) -> None:
+async def test_a_claim_that_is_known_from_the_file_alone_does_not_go_by_the_api_server(node: ClaimNode) -> None:
     node.kubelet_knows(1, devices={1: (GPU0,)})
     service = await node.started()
     node.kubelet_file.unlink()
@@ -339,7 +339,7 @@ async def test_a_claim_that_is_known_from_the_file_alone_does_not_go_by_the_api_
     assert await service.collect() == 0, "nor after a restart"
 
 
-async def test_a_uid_in_the_file_that_is_none_makes_no_file(node: Node) -> None:
+async def test_a_uid_in_the_file_that_is_none_makes_no_file(node: ClaimNode) -> None:
     info = ClaimInfo("../../evil", "claim-1", "default", ("pod-1",), {DRIVER: (DeviceState(POOL, GPU0),)})
     node.kubelet_file.write_bytes(encode(DraState((info,))))
     service = await node.started()
@@ -348,7 +348,7 @@ async def test_a_uid_in_the_file_that_is_none_makes_no_file(node: Node) -> None:
 
 
 async def test_a_late_duplicate_is_not_refused_by_a_file_that_is_too_old(
-    node: Node, container: Callable[[], None]
+    node: ClaimNode, container: Callable[[], None]
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     node.kubelet_knows()
@@ -361,7 +361,7 @@ async def test_a_late_duplicate_is_not_refused_by_a_file_that_is_too_old(
 
 
 async def test_what_is_left_of_a_released_claim_is_swept_in_a_container_too(
-    node: Node, container: Callable[[], None]
+    node: ClaimNode, container: Callable[[], None]
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     node.kubelet_knows()
@@ -377,7 +377,7 @@ async def test_what_is_left_of_a_released_claim_is_swept_in_a_container_too(
 
 
 async def test_a_kill_before_the_answer_leaves_nothing_in_a_container_either(
-    node: Node, container: Callable[[], None]
+    node: ClaimNode, container: Callable[[], None]
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     node.kubelet_knows()

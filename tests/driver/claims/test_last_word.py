@@ -14,7 +14,7 @@ from node.ledger.ledger import Ledger
 from node.offer import Cause
 from node.rules import Door, Doors
 from node.values import replace
-from tests.making.claim_service import GPU0, GPU1, RULE, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, RULE, ClaimNode, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.waiting import eventually
 
@@ -33,7 +33,7 @@ def draining(device: str) -> Hold:
 
 @pytest.mark.parametrize("cause", HOLDS)
 async def test_a_device_that_the_view_says_is_held_is_given_when_the_ledger_has_it_free(
-    node: Node, cause: Cause
+    node: ClaimNode, cause: Cause
 ) -> None:
     node.devices = (offered(gpu(0), healthy=False, reason="held a moment ago", cause=cause),)
     node.reader.put(claim(1, result(GPU0)))
@@ -42,7 +42,7 @@ async def test_a_device_that_the_view_says_is_held_is_given_when_the_ledger_has_
 
 
 async def test_a_device_whose_rule_moved_to_the_plugin_door_is_given_to_the_claim_that_was_allocated_before(
-    node: Node,
+    node: ClaimNode,
 ) -> None:
     rule = replace(RULE, door=Doors.PLUGIN)
     node.devices = (offered(gpu(0), rule=rule, healthy=False, reason="moving", cause=Cause.MOVING),)
@@ -53,7 +53,7 @@ async def test_a_device_whose_rule_moved_to_the_plugin_door_is_given_to_the_clai
 
 @pytest.mark.parametrize("cause", HOLDS)
 async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_the_ledger(
-    node: Node, cause: Cause
+    node: ClaimNode, cause: Cause
 ) -> None:
     rule = replace(RULE, edits=EditOptions(strategies=(ListStrategy.CDI_CRI,), cdi_mode=CdiMode.DELEGATE))
     node.devices = (offered(gpu(0), rule=rule, healthy=False, reason="held a moment ago", cause=cause),)
@@ -73,7 +73,7 @@ async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_t
     ],
 )
 async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_which_of_them_goes(
-    node: Node, hold: Hold, when: str
+    node: ClaimNode, hold: Hold, when: str
 ) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)))
@@ -92,7 +92,7 @@ async def test_a_device_that_a_pod_has_is_refused_at_once_with_the_pod_and_when_
     assert not (node.root / "cdi").exists()
 
 
-async def test_a_pods_device_is_found_behind_one_that_another_claim_has(node: Node) -> None:
+async def test_a_pods_device_is_found_behind_one_that_another_claim_has(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0), result(GPU1, "b")))
     service = await node.started()
@@ -107,7 +107,7 @@ async def test_a_pods_device_is_found_behind_one_that_another_claim_has(node: No
     "hold",
     [draining(GPU0), replace(pods(GPU0, HoldState.PENDING_RELEASE), holder="a process may be left on it")],
 )
-async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node: Node, hold: Hold) -> None:
+async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node: ClaimNode, hold: Hold) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -121,7 +121,7 @@ async def test_a_device_that_drains_is_waited_for_and_given_when_it_is_free(node
     assert service.contested() == frozenset()
 
 
-async def test_a_device_that_goes_on_draining_is_refused_after_the_wait_with_what_ends_it(node: Node) -> None:
+async def test_a_device_that_goes_on_draining_is_refused_after_the_wait_with_what_ends_it(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     service.ledger.take(pending_owner(GPU0), [draining(GPU0)])
@@ -144,7 +144,7 @@ class Knowledge:
         return self.there
 
 
-async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: Node) -> None:
+async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(is_known=Knowledge())
     expected = (
@@ -156,7 +156,7 @@ async def test_nothing_new_is_taken_while_it_is_not_known_what_pods_have(node: N
     assert service.ledger.all == ()
 
 
-async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> None:
+async def test_a_claim_waits_until_it_is_known_what_pods_have(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     known = Knowledge()
     node.reader.put(claim(1, result(GPU0)))
@@ -169,20 +169,20 @@ async def test_a_claim_waits_until_it_is_known_what_pods_have(node: Node) -> Non
         assert len(await waiting) == 1
 
 
-async def test_a_prepared_claim_is_answered_though_nobody_knows_what_pods_have(node: Node) -> None:
+async def test_a_prepared_claim_is_answered_though_nobody_knows_what_pods_have(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     answer = await (await node.started()).prepare(reference())
     service = await node.started(is_known=Knowledge())
     assert await service.prepare(reference()) == answer
 
 
-async def test_who_only_looks_does_not_have_to_know_what_pods_have(node: Node) -> None:
+async def test_who_only_looks_does_not_have_to_know_what_pods_have(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0, adminAccess=True)))
     service = await node.started(is_known=Knowledge())
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_a_pod_that_was_first_keeps_the_device_and_a_claim_that_was_first_as_well(node: Node) -> None:
+async def test_a_pod_that_was_first_keeps_the_device_and_a_claim_that_was_first_as_well(node: ClaimNode) -> None:
     ledger = Ledger()
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU1)))
     service = await node.started(ledger=ledger)

@@ -18,7 +18,7 @@ from node.ledger.holds import HeldError, Hold, HoldState, plugin_owner
 from node.ledger.ledger import Ledger
 from node.rules import Door
 from node.values import replace
-from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.making.offered_devices import mig
 
@@ -31,7 +31,7 @@ def claims(device: str, uid: str = "uid-1", state: HoldState = HoldState.RESERVE
     return Hold(device, Door.DRA, "team/claim", 1.0, uid, state=state, admin=admin)
 
 
-class Heard:
+class _Heard:
     """What was told of conflicts on ``bus``, by claim and device."""
 
     def __init__(self) -> None:
@@ -96,7 +96,7 @@ def test_who_only_looks_never_loses() -> None:
 
 
 def test_a_conflict_ends_with_the_pods_hold_and_the_next_one_is_another() -> None:
-    heard = Heard()
+    heard = _Heard()
     losers, ledger = Losers(heard.bus), taken_by(pods(GPU0))
     assert lose(losers, claims(GPU0), pods(GPU0))
     assert not lose(losers, claims(GPU0), pods(GPU0))
@@ -178,7 +178,7 @@ def test_contested_is_what_a_listed_pod_has_and_a_claim_that_is_not_settled_wait
         assert losers.contested(ledger) == {device for _, device in waiting if states[device] is HoldState.LISTED}
 
 
-class Counter(ClaimObserver):
+class _Counter(ClaimObserver):
     """Counts lost devices."""
 
     def __init__(self) -> None:
@@ -188,7 +188,7 @@ class Counter(ClaimObserver):
         self.losses += 1
 
 
-async def losing(node: Node, **more: object) -> ClaimService:
+async def losing(node: ClaimNode, **more: object) -> ClaimService:
     """A service whose claim 1 has just lost its device."""
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(**more)
@@ -198,8 +198,8 @@ async def losing(node: Node, **more: object) -> ClaimService:
     return service
 
 
-async def test_a_refused_claim_is_told_and_counted_once_however_often_the_kubelet_asks(node: Node) -> None:
-    counter = Counter()
+async def test_a_refused_claim_is_told_and_counted_once_however_often_the_kubelet_asks(node: ClaimNode) -> None:
+    counter = _Counter()
     service = await losing(node, observer=counter)
     for _ in range(3):
         with pytest.raises(Unavailable):
@@ -213,7 +213,7 @@ async def test_a_refused_claim_is_told_and_counted_once_however_often_the_kubele
     ]
 
 
-async def test_whoever_shows_the_devices_hears_of_the_loss_and_of_its_end(node: Node) -> None:
+async def test_whoever_shows_the_devices_hears_of_the_loss_and_of_its_end(node: ClaimNode) -> None:
     service = await losing(node)
     before = node.changes
     assert before > 0
@@ -222,7 +222,7 @@ async def test_whoever_shows_the_devices_hears_of_the_loss_and_of_its_end(node: 
     assert service.contested() == frozenset()
 
 
-async def test_a_claim_that_is_released_has_lost_nothing(node: Node) -> None:
+async def test_a_claim_that_is_released_has_lost_nothing(node: ClaimNode) -> None:
     service = await losing(node)
     await service.unprepare(reference())
     assert service.contested() == frozenset()
@@ -230,7 +230,7 @@ async def test_a_claim_that_is_released_has_lost_nothing(node: Node) -> None:
     assert service.contested() == frozenset(), "its pod is still there, and the kubelet is done with it"
 
 
-async def test_a_claim_that_is_asked_for_again_after_its_release_can_lose(node: Node) -> None:
+async def test_a_claim_that_is_asked_for_again_after_its_release_can_lose(node: ClaimNode) -> None:
     service = await losing(node)
     await service.unprepare(reference())
     node.kubelet_knows(1)
@@ -239,14 +239,14 @@ async def test_a_claim_that_is_asked_for_again_after_its_release_can_lose(node: 
     assert service.contested() == {GPU0}
 
 
-async def test_a_claim_that_gets_its_device_after_all_has_not_lost_it(node: Node) -> None:
+async def test_a_claim_that_gets_its_device_after_all_has_not_lost_it(node: ClaimNode) -> None:
     service = await losing(node)
     service.ledger.release(plugin_owner(GPU0))
     await service.prepare(reference())
     assert service.losers() == {}
 
 
-async def test_a_reservation_that_is_refused_is_a_loss_before_the_kubelet_asks(node: Node) -> None:
+async def test_a_reservation_that_is_refused_is_a_loss_before_the_kubelet_asks(node: ClaimNode) -> None:
     service = await node.started()
     service.ledger.take(plugin_owner(GPU0), [pods(GPU0)])
     for error in service.ledger.reserve("uid-1", [claims(GPU0)]):
@@ -255,7 +255,7 @@ async def test_a_reservation_that_is_refused_is_a_loss_before_the_kubelet_asks(n
     assert service.losers() == {GPU0: ("team/claim",)}
 
 
-async def test_a_prepared_claim_has_lost_nothing_whatever_is_said_of_it(node: Node) -> None:
+async def test_a_prepared_claim_has_lost_nothing_whatever_is_said_of_it(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -264,7 +264,7 @@ async def test_a_prepared_claim_has_lost_nothing_whatever_is_said_of_it(node: No
     assert service.losers() == {}
 
 
-async def test_a_claim_released_while_it_is_refused_is_no_loser(node: Node) -> None:
+async def test_a_claim_released_while_it_is_refused_is_no_loser(node: ClaimNode) -> None:
     node.reader.gate = asyncio.Event()
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -278,7 +278,7 @@ async def test_a_claim_released_while_it_is_refused_is_no_loser(node: Node) -> N
     assert service.losers() == {}
 
 
-async def test_all_that_a_claim_lost_is_told(node: Node) -> None:
+async def test_all_that_a_claim_lost_is_told(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1, "b")))
     service = await node.started()
     service.ledger.take_each([pods(GPU0), pods(GPU1)])
@@ -287,7 +287,7 @@ async def test_all_that_a_claim_lost_is_told(node: Node) -> None:
     assert service.contested() == {GPU0, GPU1}
 
 
-async def test_a_claim_for_a_gpu_whose_part_a_pod_has_is_refused_at_once(node: Node) -> None:
+async def test_a_claim_for_a_gpu_whose_part_a_pod_has_is_refused_at_once(node: ClaimNode) -> None:
     part = mig(0, 0)
     node.with_options(device_wait=30.0)
     node.devices = (offered(gpu(0)), offered(part))
@@ -305,7 +305,7 @@ def share(hold: Hold, name: str, percent: int) -> Hold:
 
 
 def test_a_claim_that_pods_shares_leave_too_little_for_has_lost_until_one_of_them_ends() -> None:
-    heard = Heard()
+    heard = _Heard()
     losers, ledger = Losers(heard.bus), Ledger()
     for number in range(3):
         hold = replace(share(pods(GPU0), str(number), 25), owner=plugin_owner(GPU0, str(number)))

@@ -14,7 +14,7 @@ from kube.bodies import Json, JsonObject
 from node.edits.options import EditOptions
 from node.inventory.model import Device
 from node.rules import Doors, Rule
-from tests.making.claim_service import Node, claim, opaque, reference, result
+from tests.making.claim_service import ClaimNode, claim, opaque, reference, result
 from tests.making.devices import nic, rdma
 
 STAYING = Rule("example.com/nic", door=Doors.DRA, edits=EditOptions(rdma=True))
@@ -26,7 +26,7 @@ def parameters(*requests: str, **fields: Json) -> JsonObject:
 
 
 async def variables(
-    node: Node,
+    node: ClaimNode,
     given: Sequence[tuple[str, Device]],
     *configs: JsonObject,
     rule: Rule = STAYING,
@@ -43,44 +43,44 @@ async def variables(
     return found
 
 
-async def test_only_a_claim_that_asks_gets_variables(node: Node) -> None:
+async def test_only_a_claim_that_asks_gets_variables(node: ClaimNode) -> None:
     assert await variables(node, [("nic", rdma(1))]) == [{}]
 
 
-async def test_a_claim_may_take_back_what_its_class_asks(node: Node) -> None:
+async def test_a_claim_may_take_back_what_its_class_asks(node: ClaimNode) -> None:
     of_class = {**parameters(nccl=True), "source": "FromClass"}
     assert await variables(node, [("nic", rdma(1))], of_class, parameters(nccl=False)) == [{}]
 
 
-async def test_the_nics_of_all_requests_are_named_once_for_each_request(node: Node) -> None:
+async def test_the_nics_of_all_requests_are_named_once_for_each_request(node: ClaimNode) -> None:
     given = [("a", rdma(1)), ("a", rdma(2)), ("b", rdma(3))]
     named = {"NCCL_IB_HCA": "=mlx5_1:1,mlx5_2:1,mlx5_3:1"}
     assert await variables(node, given, parameters(nccl=True)) == [named, {}, named]
 
 
-async def test_nics_of_other_requests_are_left_out(node: Node) -> None:
+async def test_nics_of_other_requests_are_left_out(node: ClaimNode) -> None:
     given = [("a", rdma(1)), ("b", rdma(2))]
     assert await variables(node, given, parameters("b", nccl=True)) == [{}, {"NCCL_IB_HCA": "=mlx5_2:1"}]
 
 
-async def test_the_second_port_of_an_adapter_is_port_two(node: Node) -> None:
+async def test_the_second_port_of_an_adapter_is_port_two(node: ClaimNode) -> None:
     assert await variables(node, [("nic", rdma(1, port=1))], parameters(nccl=True)) == [{"NCCL_IB_HCA": "=mlx5_1:2"}]
 
 
-async def test_interfaces_have_their_names_in_the_pod(node: Node) -> None:
+async def test_interfaces_have_their_names_in_the_pod(node: ClaimNode) -> None:
     given = [("a", rdma(1, ifName="eth1", driver="mlx5_core")), ("b", rdma(2, ifName="eth2", driver="mlx5_core"))]
     configs = parameters(nccl=True), parameters("a", interface={"name": "net1", "addresses": ["10.0.0.1/24"]})
     named = {"NCCL_IB_HCA": "=mlx5_1:1,mlx5_2:1", "NCCL_SOCKET_IFNAME": "=net1,eth2"}
     assert await variables(node, given, *configs, rule=MOVING) == [named, named]
 
 
-async def test_an_interface_without_addresses_is_no_way_between_pods(node: Node) -> None:
+async def test_an_interface_without_addresses_is_no_way_between_pods(node: ClaimNode) -> None:
     given = [("nic", rdma(1, ifName="eth1", driver="mlx5_core"))]
     asked = parameters("nic", nccl=True, interface={"addresses": []})
     assert await variables(node, given, asked, rule=MOVING) == [{"NCCL_IB_HCA": "=mlx5_1:1"}]
 
 
-async def test_a_nic_without_rdma_is_named_by_its_interface(node: Node) -> None:
+async def test_a_nic_without_rdma_is_named_by_its_interface(node: ClaimNode) -> None:
     given = [("nic", nic(1, ifName="eth1", driver="mlx5_core"))]
     moving = Rule("example.com/nic", door=Doors.DRA, moves_interface=True)
     assert await variables(node, given, parameters(nccl=True), rule=moving) == [{"NCCL_SOCKET_IFNAME": "=eth1"}]
@@ -91,7 +91,7 @@ async def test_a_nic_without_rdma_is_named_by_its_interface(node: Node) -> None:
     [(rdma(1), "set rdma: true as well"), (nic(1, ifName="eth1"), "select devices with RDMA")],
     ids=["rdma", "plain"],
 )
-async def test_a_nic_that_nccl_cannot_use_is_refused(node: Node, device: Device, fix: str) -> None:
+async def test_a_nic_that_nccl_cannot_use_is_refused(node: ClaimNode, device: Device, fix: str) -> None:
     with pytest.raises(ClaimError) as raised:
         await variables(
             node, [("nic", device)], parameters("nic", nccl=True), rule=Rule("example.com/nic", door=Doors.DRA)
@@ -103,6 +103,6 @@ async def test_a_nic_that_nccl_cannot_use_is_refused(node: Node, device: Device,
     )
 
 
-async def test_a_value_that_is_no_truth_is_refused(node: Node) -> None:
+async def test_a_value_that_is_no_truth_is_refused(node: ClaimNode) -> None:
     with pytest.raises(ClaimError, match=r'nccl: "yes" is neither true nor false; write true or false'):
         await variables(node, [("nic", rdma(1))], parameters(nccl="yes"))

@@ -26,7 +26,7 @@ from node.ledger.offer_context import NOTHING_HELD
 from node.rules import Doors, Rule, Selector
 from node.sharing import Sharing, SharingStrategy
 from tests.driver.devices.recorded import RULES, snapshot
-from tests.driver.devices.scheduling import Json, Scheduler, request, slices
+from tests.driver.devices.scheduling import DeviceScheduler, Json, request, slices
 from tests.making import claims
 from tests.making.claim_service import reference
 from tests.making.claim_sharing import LONG, NVIDIA, Sharer
@@ -70,7 +70,7 @@ class Demo:
 
     def __init__(self, root: Path) -> None:
         self.sharer = Sharer(root)
-        self.scheduler: Scheduler
+        self.scheduler: DeviceScheduler
 
     def show(self, view: DoorView) -> None:
         node = self.sharer.node
@@ -84,7 +84,7 @@ class Demo:
             published.append({**published[0], "metadata": {"name": "counters"}, "spec": spec})
             for each in published:
                 each["spec"]["pool"]["resourceSliceCount"] = len(published)
-        self.scheduler = Scheduler(published)
+        self.scheduler = DeviceScheduler(published)
 
     def record(self, node: str, *rules: Rule) -> None:
         self.show(door_view(snapshot(node), rules or RULES))

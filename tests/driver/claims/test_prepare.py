@@ -13,11 +13,11 @@ from node.clocks import SystemClocks
 from node.files import read_record
 from node.inventory.model import Host
 from node.values import replace
-from tests.making.claim_service import DRIVER, GPU0, GPU1, POOL, Node, claim, offered, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, POOL, ClaimNode, claim, offered, reference, result
 from tests.making.devices import gpu
 
 
-async def test_a_claim_is_answered_with_its_devices_and_described_by_cdi(node: Node) -> None:
+async def test_a_claim_is_answered_with_its_devices_and_described_by_cdi(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1, "other/fast")))
     service = await node.started()
     answer = await service.prepare(reference())
@@ -34,7 +34,7 @@ async def test_a_claim_is_answered_with_its_devices_and_described_by_cdi(node: N
     assert "/dev/nvidia2" not in paths
 
 
-async def test_record_says_completed_and_the_ledger_has_the_devices(node: Node) -> None:
+async def test_record_says_completed_and_the_ledger_has_the_devices(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started(clocks=SystemClocks(clock=lambda: 1234.5))
     await service.prepare(reference())
@@ -54,7 +54,7 @@ async def test_record_says_completed_and_the_ledger_has_the_devices(node: Node) 
     assert node.record_path(1).stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_prepared_claim_is_found_by_its_name_and_its_pod_alone(node: Node) -> None:
+async def test_a_prepared_claim_is_found_by_its_name_and_its_pod_alone(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     key, pods = ("default", "claim-1"), frozenset({"pod-1", "pod-2"})
@@ -68,7 +68,7 @@ async def test_a_prepared_claim_is_found_by_its_name_and_its_pod_alone(node: Nod
     assert (await node.started()).prepared_for(key, pods) is None, "containers of this boot have nothing of it"
 
 
-async def test_the_same_question_gets_the_same_answer_and_writes_nothing(node: Node) -> None:
+async def test_the_same_question_gets_the_same_answer_and_writes_nothing(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     first = await service.prepare(reference())
@@ -77,7 +77,7 @@ async def test_the_same_question_gets_the_same_answer_and_writes_nothing(node: N
     assert node.record_path(1).stat().st_mtime_ns == before
 
 
-async def test_a_lost_or_spoilt_cdi_file_is_written_anew_at_the_next_question(node: Node) -> None:
+async def test_a_lost_or_spoilt_cdi_file_is_written_anew_at_the_next_question(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     answer = await service.prepare(reference())
@@ -91,7 +91,7 @@ async def test_a_lost_or_spoilt_cdi_file_is_written_anew_at_the_next_question(no
     assert node.spec(1) == before
 
 
-async def test_a_prepared_claim_is_answered_from_its_record_while_the_api_server_is_silent(node: Node) -> None:
+async def test_a_prepared_claim_is_answered_from_its_record_while_the_api_server_is_silent(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     answer = await service.prepare(reference())
@@ -101,7 +101,7 @@ async def test_a_prepared_claim_is_answered_from_its_record_while_the_api_server
         await service.prepare(reference(2))
 
 
-async def test_what_changed_on_the_host_is_in_the_cdi_file_of_the_next_answer(node: Node) -> None:
+async def test_what_changed_on_the_host_is_in_the_cdi_file_of_the_next_answer(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     answer = await service.prepare(reference())
@@ -119,7 +119,7 @@ async def test_what_changed_on_the_host_is_in_the_cdi_file_of_the_next_answer(no
     assert node.spec(1) == spec, "the record on the disk says the same"
 
 
-async def test_a_claim_by_names_of_others_specs_has_no_cdi_file(node: Node) -> None:
+async def test_a_claim_by_names_of_others_specs_has_no_cdi_file(node: ClaimNode) -> None:
     from node.edits.options import CdiMode, EditOptions
     from node.rules import Doors, Rule
 
@@ -137,7 +137,7 @@ async def test_a_claim_by_names_of_others_specs_has_no_cdi_file(node: Node) -> N
         await service.prepare(reference())
 
 
-async def test_a_disk_that_does_not_take_the_record_leaves_nothing_taken(node: Node, tmp_path: Path) -> None:
+async def test_a_disk_that_does_not_take_the_record_leaves_nothing_taken(node: ClaimNode, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     node.with_options(state_dir=tmp_path / "file")
     node.reader.put(claim(1, result(GPU0)))
@@ -148,7 +148,7 @@ async def test_a_disk_that_does_not_take_the_record_leaves_nothing_taken(node: N
     assert service.records() == ()
 
 
-async def test_a_cdi_folder_that_does_not_take_the_file_leaves_nothing_taken(node: Node, tmp_path: Path) -> None:
+async def test_a_cdi_folder_that_does_not_take_the_file_leaves_nothing_taken(node: ClaimNode, tmp_path: Path) -> None:
     (tmp_path / "cdi-file").write_text("")
     node.with_options(cdi_dir=tmp_path / "cdi-file")
     node.reader.put(claim(1, result(GPU0)))
@@ -161,7 +161,7 @@ async def test_a_cdi_folder_that_does_not_take_the_file_leaves_nothing_taken(nod
 
 
 async def test_a_claim_waits_for_the_disk_twice_and_its_release_never(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: ClaimNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -182,7 +182,7 @@ async def test_a_claim_waits_for_the_disk_twice_and_its_release_never(
     assert synced == []
 
 
-async def test_a_power_cut_may_lose_the_cdi_file_because_the_kubelet_asks_again(node: Node) -> None:
+async def test_a_power_cut_may_lose_the_cdi_file_because_the_kubelet_asks_again(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     answer = await (await node.started()).prepare(reference())
     (file,) = (node.root / "cdi").iterdir()
@@ -194,7 +194,7 @@ async def test_a_power_cut_may_lose_the_cdi_file_because_the_kubelet_asks_again(
     assert file.read_text() == text
 
 
-async def test_what_a_killed_process_was_writing_is_swept_at_the_start(node: Node) -> None:
+async def test_what_a_killed_process_was_writing_is_swept_at_the_start(node: ClaimNode) -> None:
     await node.started()
     for folder, name in (
         ("state/claims", ".uid-1.json.0123456789ab.tmp"),

@@ -11,7 +11,7 @@ from driver.claims.contracts import ClaimStep
 from driver.claims.model import ClaimError, ClaimReference, RecordState, Unavailable
 from kube.bodies import JsonObject
 from node.clocks import SystemClocks
-from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.waiting import eventually
 
@@ -19,7 +19,7 @@ AGAIN = ClaimReference("default", "claim-1", "uid-1-again")
 """Another claim of the first one's name."""
 
 
-class Counted:
+class _Counted:
     """Counts what is done, by step."""
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ def _again() -> JsonObject:
     return {**body, "metadata": {**body["metadata"], "uid": AGAIN.uid}}
 
 
-async def test_of_two_claims_that_want_one_device_at_once_one_gets_it(node: Node) -> None:
+async def test_of_two_claims_that_want_one_device_at_once_one_gets_it(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
     outcomes = await asyncio.gather(*(service.prepare(reference(n)) for n in (1, 2)), return_exceptions=True)
@@ -45,7 +45,7 @@ async def test_of_two_claims_that_want_one_device_at_once_one_gets_it(node: Node
     assert len(list((node.root / "cdi").iterdir())) == 1
 
 
-async def test_claims_that_want_each_others_devices_do_not_wait_for_each_other_for_ever(node: Node) -> None:
+async def test_claims_that_want_each_others_devices_do_not_wait_for_each_other_for_ever(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1, "b")), claim(2, result(GPU1), result(GPU0, "b")))
     service = await node.started()
     outcomes = await asyncio.gather(*(service.prepare(reference(n)) for n in (1, 2)), return_exceptions=True)
@@ -53,7 +53,7 @@ async def test_claims_that_want_each_others_devices_do_not_wait_for_each_other_f
     assert len(service.ledger.all) == 2
 
 
-async def test_claims_that_wait_for_one_device_get_it_one_after_the_other(node: Node) -> None:
+async def test_claims_that_wait_for_one_device_get_it_one_after_the_other(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     numbers = range(1, 9)
     node.reader.put(*(claim(number, result(GPU0)) for number in numbers))
@@ -70,17 +70,17 @@ async def test_claims_that_wait_for_one_device_get_it_one_after_the_other(node: 
 
 
 async def test_two_pods_that_share_a_claim_and_start_together_are_answered_alike_and_it_is_prepared_once(
-    node: Node,
+    node: ClaimNode,
 ) -> None:
     node.reader.put(claim(1, result(GPU0), users=("pod-1", "pod-2")))
-    counted = Counted()
+    counted = _Counted()
     service = await node.started(steps=counted)
     one, two = await asyncio.gather(service.prepare(reference()), service.prepare(reference()))
     assert one == two
     assert (counted.steps.count(ClaimStep.COMPLETED), counted.steps.count(ClaimStep.ANSWERED)) == (1, 2)
 
 
-async def test_the_device_of_a_pod_deleted_by_force_is_kept_until_the_kubelet_releases_it(node: Node) -> None:
+async def test_the_device_of_a_pod_deleted_by_force_is_kept_until_the_kubelet_releases_it(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0, collect_spacing=0.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     node.kubelet_knows(1)
@@ -101,7 +101,7 @@ async def test_the_device_of_a_pod_deleted_by_force_is_kept_until_the_kubelet_re
     await asyncio.wait([collecting])
 
 
-async def test_a_claim_made_again_under_its_name_is_another_one(node: Node) -> None:
+async def test_a_claim_made_again_under_its_name_is_another_one(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -119,7 +119,7 @@ async def test_a_claim_made_again_under_its_name_is_another_one(node: Node) -> N
     assert node.spec(1) is None
 
 
-async def test_a_claim_made_again_under_its_name_gets_the_device_of_the_first_one_on_proof(node: Node) -> None:
+async def test_a_claim_made_again_under_its_name_gets_the_device_of_the_first_one_on_proof(node: ClaimNode) -> None:
     node.with_options(device_wait=20.0, collect_spacing=0.01)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -135,7 +135,7 @@ async def test_a_claim_made_again_under_its_name_gets_the_device_of_the_first_on
     await asyncio.wait([collecting])
 
 
-async def test_a_duplicate_after_a_restart_is_answered_as_before_and_writes_nothing(node: Node) -> None:
+async def test_a_duplicate_after_a_restart_is_answered_as_before_and_writes_nothing(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     first = await (await node.started()).prepare(reference())
     before = node.record_path(1).stat().st_mtime_ns
@@ -143,7 +143,7 @@ async def test_a_duplicate_after_a_restart_is_answered_as_before_and_writes_noth
     assert node.record_path(1).stat().st_mtime_ns == before
 
 
-async def test_a_release_that_is_repeated_after_a_restart_touches_nobody(node: Node) -> None:
+async def test_a_release_that_is_repeated_after_a_restart_touches_nobody(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -154,7 +154,7 @@ async def test_a_release_that_is_repeated_after_a_restart_touches_nobody(node: N
     assert {hold.owner for hold in service.ledger.all} == {"uid-2"}
 
 
-async def test_a_late_question_after_a_restart_brings_nothing_back_that_nobody_has(node: Node) -> None:
+async def test_a_late_question_after_a_restart_brings_nothing_back_that_nobody_has(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -170,7 +170,7 @@ async def test_a_late_question_after_a_restart_brings_nothing_back_that_nobody_h
     assert service.ledger.all == ()
 
 
-async def test_a_device_that_goes_while_its_claim_is_read_is_not_given(node: Node) -> None:
+async def test_a_device_that_goes_while_its_claim_is_read_is_not_given(node: ClaimNode) -> None:
     node.reader.gate = asyncio.Event()
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -184,7 +184,7 @@ async def test_a_device_that_goes_while_its_claim_is_read_is_not_given(node: Nod
     assert service.ledger.all == ()
 
 
-async def test_a_device_that_goes_while_it_is_waited_for_is_not_given(node: Node) -> None:
+async def test_a_device_that_goes_while_it_is_waited_for_is_not_given(node: ClaimNode) -> None:
     node.with_options(device_wait=30.0)
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
@@ -200,7 +200,7 @@ async def test_a_device_that_goes_while_it_is_waited_for_is_not_given(node: Node
     assert node.spec(2) is None
 
 
-async def test_a_wall_clock_that_jumps_changes_nothing_but_what_is_shown(node: Node) -> None:
+async def test_a_wall_clock_that_jumps_changes_nothing_but_what_is_shown(node: ClaimNode) -> None:
     now = 2e9
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started(clocks=SystemClocks(clock=lambda: now))

@@ -16,7 +16,7 @@ from driver.claims.record import SCHEMA, ClaimRecord, RecordedDevice, record_jso
 from driver.metadata.model import ClaimMetadata, DescribedDevice, DescribedRequest
 from node.files import JsonValue, read_record, write_record
 from node.values import replace
-from tests.making.claim_service import GPU0, Node, claim, reference, result
+from tests.making.claim_service import GPU0, ClaimNode, claim, reference, result
 from tests.making.recorded_cases import files_in
 
 RELEASED = files_in(Path(__file__).parent / "records", "*.json")
@@ -118,7 +118,7 @@ def test_a_record_of_wrong_types_is_damaged_and_says_where(data: object, text: s
         record_of(data, "uid-1")  # type: ignore[arg-type]
 
 
-async def test_fields_of_later_versions_survive_a_rewrite(node: Node) -> None:
+async def test_fields_of_later_versions_survive_a_rewrite(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     stored = read_record(node.record_path(1), SCHEMA)

@@ -14,18 +14,18 @@ from driver.claims.contracts import ClaimStep
 from driver.claims.model import RecordState, Unavailable
 from driver.claims.plan import device_of_entry
 from node.files import write_record
-from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, claim, offered, reference, result
 from tests.making.devices import gpu
 from tests.making.offered_devices import mig
 from tests.waiting import eventually
 
 
-async def _prepared(node: Node, *results: Any) -> tuple[Any, ...]:
+async def _prepared(node: ClaimNode, *results: Any) -> tuple[Any, ...]:
     node.reader.put(claim(1, *(results or (result(GPU0),))))
     return await (await node.started()).prepare(reference())
 
 
-async def test_a_new_process_has_the_claims_of_the_last_one(node: Node) -> None:
+async def test_a_new_process_has_the_claims_of_the_last_one(node: ClaimNode) -> None:
     first = await _prepared(node)
     service = await node.started()
     assert set(service.ledger.by_device()) == {GPU0}
@@ -33,7 +33,7 @@ async def test_a_new_process_has_the_claims_of_the_last_one(node: Node) -> None:
     assert await service.prepare(reference()) == first
 
 
-async def test_a_lost_cdi_file_is_written_at_the_start(node: Node) -> None:
+async def test_a_lost_cdi_file_is_written_at_the_start(node: ClaimNode) -> None:
     await _prepared(node)
     before = node.spec(1)
     next((node.root / "cdi").iterdir()).unlink()
@@ -41,7 +41,7 @@ async def test_a_lost_cdi_file_is_written_at_the_start(node: Node) -> None:
     assert node.spec(1) == before
 
 
-async def test_a_cdi_file_lost_later_is_written_at_the_next_look(node: Node) -> None:
+async def test_a_cdi_file_lost_later_is_written_at_the_next_look(node: ClaimNode) -> None:
     await _prepared(node)
     service = await node.started()
     before = node.spec(1)
@@ -51,7 +51,7 @@ async def test_a_cdi_file_lost_later_is_written_at_the_next_look(node: Node) -> 
     assert node.spec(1) == before
 
 
-async def test_after_a_reboot_devices_stay_taken_and_the_claim_is_prepared_from_scratch(node: Node) -> None:
+async def test_after_a_reboot_devices_stay_taken_and_the_claim_is_prepared_from_scratch(node: ClaimNode) -> None:
     await _prepared(node)
     node.boot = "boot-2"
     node.reader.put(claim(2, result(GPU0)))
@@ -66,7 +66,7 @@ async def test_after_a_reboot_devices_stay_taken_and_the_claim_is_prepared_from_
     assert [record.boot for record in service.records()] == ["boot-2"]
 
 
-async def test_a_claim_of_an_earlier_boot_is_not_answered_without_the_api_server(node: Node) -> None:
+async def test_a_claim_of_an_earlier_boot_is_not_answered_without_the_api_server(node: ClaimNode) -> None:
     await _prepared(node)
     node.boot = "boot-2"
     node.reader.fault = "the API server does not answer"
@@ -76,7 +76,7 @@ async def test_a_claim_of_an_earlier_boot_is_not_answered_without_the_api_server
 
 
 @pytest.mark.parametrize("boots", [("", "boot-2"), ("boot-1", "")])
-async def test_boots_that_have_no_id_are_taken_for_one(node: Node, boots: tuple[str, str]) -> None:
+async def test_boots_that_have_no_id_are_taken_for_one(node: ClaimNode, boots: tuple[str, str]) -> None:
     node.boot, after = boots
     first = await _prepared(node)
     node.boot = after
@@ -107,7 +107,7 @@ def _wrong_type(path: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [_truncated, _flipped, _emptied, _of_another, _wrong_type])
-async def test_a_damaged_record_costs_one_claim_and_is_rebuilt(node: Node, spoil: Callable[[Path], None]) -> None:
+async def test_a_damaged_record_costs_one_claim_and_is_rebuilt(node: ClaimNode, spoil: Callable[[Path], None]) -> None:
     node.reader.put(claim(2, result(GPU1)))
     first = await _prepared(node)
     second = await (await node.started()).prepare(reference(2))
@@ -125,7 +125,7 @@ async def test_a_damaged_record_costs_one_claim_and_is_rebuilt(node: Node, spoil
     assert len(list(node.record_path(1).parent.glob("uid-1.json.damaged-*"))) == 1
 
 
-async def test_a_damaged_record_of_a_claim_the_kubelet_does_not_know_holds_nothing(node: Node) -> None:
+async def test_a_damaged_record_of_a_claim_the_kubelet_does_not_know_holds_nothing(node: ClaimNode) -> None:
     await _prepared(node)
     _truncated(node.record_path(1))
     node.kubelet_knows()
@@ -135,7 +135,7 @@ async def test_a_damaged_record_of_a_claim_the_kubelet_does_not_know_holds_nothi
     assert "the kubelet does not know the claim, so nothing is held for it" in node.events.of("ClaimRecordUnusable")[0]
 
 
-async def test_where_the_kubelet_cannot_be_read_the_cdi_file_tells_the_devices(node: Node) -> None:
+async def test_where_the_kubelet_cannot_be_read_the_cdi_file_tells_the_devices(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0, shareID="s1"), result(GPU0, "watch", adminAccess=True), result(GPU1)))
     await (await node.started()).prepare(reference())
     _truncated(node.record_path(1))
@@ -158,7 +158,7 @@ def test_the_name_of_an_entry_tells_device_and_share() -> None:
     assert device_of_entry("uid-1", f"uid-2-{GPU0}") is None
 
 
-async def test_what_nobody_can_tell_is_told(node: Node) -> None:
+async def test_what_nobody_can_tell_is_told(node: ClaimNode) -> None:
     await _prepared(node)
     _truncated(node.record_path(1))
     next((node.root / "cdi").iterdir()).unlink()
@@ -167,7 +167,7 @@ async def test_what_nobody_can_tell_is_told(node: Node) -> None:
     assert "its devices are unknown until the kubelet asks for it again" in node.events.of("ClaimRecordUnusable")[0]
 
 
-async def test_records_that_are_all_lost_come_back_from_the_kubelet_and_the_api_server(node: Node) -> None:
+async def test_records_that_are_all_lost_come_back_from_the_kubelet_and_the_api_server(node: ClaimNode) -> None:
     first = await _prepared(node)
     node.kubelet_knows(1, devices={1: (GPU0,)})
     node.record_path(1).unlink()
@@ -184,7 +184,7 @@ async def test_records_that_are_all_lost_come_back_from_the_kubelet_and_the_api_
     await asyncio.wait([collecting])
 
 
-async def test_a_claim_is_prepared_again_when_the_api_server_is_back(node: Node) -> None:
+async def test_a_claim_is_prepared_again_when_the_api_server_is_back(node: ClaimNode) -> None:
     node.with_options(rebuild_after=0.01, collect_spacing=0.01)
     await _prepared(node)
     node.kubelet_knows(1, devices={1: (GPU0,)})
@@ -202,7 +202,9 @@ async def test_a_claim_is_prepared_again_when_the_api_server_is_back(node: Node)
     await asyncio.wait([collecting])
 
 
-async def test_a_claim_that_the_kubelet_was_about_to_forget_when_it_was_taken_up_is_released_soon(node: Node) -> None:
+async def test_a_claim_that_the_kubelet_was_about_to_forget_when_it_was_taken_up_is_released_soon(
+    node: ClaimNode,
+) -> None:
     node.with_options(rebuild_after=0.01, collect_spacing=0.01, collect_every=3600.0)
     await _prepared(node)
     node.kubelet_knows(1, devices={1: (GPU0,)})
@@ -232,7 +234,7 @@ class HeldRelease:
             self.goes_on.wait(30)
 
 
-async def test_a_claim_whose_release_arrives_before_it_is_prepared_again_stays_released(node: Node) -> None:
+async def test_a_claim_whose_release_arrives_before_it_is_prepared_again_stays_released(node: ClaimNode) -> None:
     await _prepared(node)
     # The process before was killed after it had removed the record and before it had answered the release.
     node.kubelet_knows(1, devices={1: (GPU0,)})
@@ -251,7 +253,7 @@ async def test_a_claim_whose_release_arrives_before_it_is_prepared_again_stays_r
     assert node.spec(1) is None
 
 
-async def test_a_claim_is_prepared_again_less_and_less_often(node: Node) -> None:
+async def test_a_claim_is_prepared_again_less_and_less_often(node: ClaimNode) -> None:
     node.with_options(rebuild_after=0.02, collect_spacing=0.0)
     node.kubelet_knows(1, devices={1: (GPU0,)})
     node.reader.fault = "the API server does not answer"
@@ -265,7 +267,7 @@ async def test_a_claim_is_prepared_again_less_and_less_often(node: Node) -> None
     await asyncio.wait([collecting])
 
 
-async def test_a_claim_that_only_its_cdi_file_tells_of_excludes_what_its_device_is_part_of(node: Node) -> None:
+async def test_a_claim_that_only_its_cdi_file_tells_of_excludes_what_its_device_is_part_of(node: ClaimNode) -> None:
     part = mig(1, 0)
     node.devices = (*node.devices, offered(part))
     node.reader.put(claim(1, result(part.name)))
@@ -278,14 +280,14 @@ async def test_a_claim_that_only_its_cdi_file_tells_of_excludes_what_its_device_
     assert (hold.device, hold.within) == (part.name, (part.parent,))
 
 
-async def test_a_device_twice_in_the_kubelets_file_is_one(node: Node) -> None:
+async def test_a_device_twice_in_the_kubelets_file_is_one(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     node.kubelet_knows(1, devices={1: (GPU0, GPU0)})
     service = await node.started()
     assert len(service.ledger.all) == 1
 
 
-async def test_an_adopted_mig_device_keeps_its_gpu_from_others(node: Node) -> None:
+async def test_an_adopted_mig_device_keeps_its_gpu_from_others(node: ClaimNode) -> None:
     instance = mig(0, 0)
     node.devices = (offered(gpu(0)), offered(instance))
     node.reader.fault = "the API server does not answer"
@@ -297,7 +299,7 @@ async def test_an_adopted_mig_device_keeps_its_gpu_from_others(node: Node) -> No
         await service.prepare(reference(2))
 
 
-async def test_a_record_of_a_newer_version_is_left_alone_and_its_devices_stay_taken(node: Node) -> None:
+async def test_a_record_of_a_newer_version_is_left_alone_and_its_devices_stay_taken(node: ClaimNode) -> None:
     await _prepared(node)
     write_record(node.record_path(1), "claim/v2", {"everything": "else"})
     newer = node.record_path(1).read_bytes()
@@ -313,7 +315,7 @@ async def test_a_record_of_a_newer_version_is_left_alone_and_its_devices_stay_ta
     assert service.ledger.all == ()
 
 
-async def test_records_that_contradict_each_other_are_both_kept_and_told(node: Node) -> None:
+async def test_records_that_contradict_each_other_are_both_kept_and_told(node: ClaimNode) -> None:
     await _prepared(node)
     stored = json.loads(node.record_path(1).read_bytes())["data"]
     write_record(node.record_path(2), "claim/v1", {**stored, "name": "claim-2", "uid": "uid-2"})
@@ -323,7 +325,7 @@ async def test_records_that_contradict_each_other_are_both_kept_and_told(node: N
     assert told.endswith("both keep it")
 
 
-async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: Node) -> None:
+async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: ClaimNode) -> None:
     (node.root / "cdi").mkdir()
     orphan = node.root / "cdi" / "ostler.dev-claim_uid-7.json"
     orphan.write_text("{}")
@@ -334,7 +336,7 @@ async def test_a_cdi_file_of_a_claim_that_nobody_knows_is_swept_on_proof(node: N
     assert not orphan.exists()
 
 
-async def test_a_state_folder_that_cannot_be_listed_does_not_stop_the_driver(node: Node) -> None:
+async def test_a_state_folder_that_cannot_be_listed_does_not_stop_the_driver(node: ClaimNode) -> None:
     (node.root / "state").mkdir()
     (node.root / "state" / "claims").write_text("no folder")
     node.kubelet_knows(1, devices={1: (GPU0,)})
@@ -343,7 +345,7 @@ async def test_a_state_folder_that_cannot_be_listed_does_not_stop_the_driver(nod
     assert any("Not a directory" in told for told in node.events.of("ClaimRecoveryIncomplete"))
 
 
-async def test_a_cdi_folder_that_takes_nothing_at_the_start_is_told_and_tried_again(node: Node) -> None:
+async def test_a_cdi_folder_that_takes_nothing_at_the_start_is_told_and_tried_again(node: ClaimNode) -> None:
     await _prepared(node)
     folder = node.root / "cdi"
     next(folder.iterdir()).unlink()

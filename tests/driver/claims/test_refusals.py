@@ -14,7 +14,7 @@ from node.inventory.model import Snapshot
 from node.ledger.offer_context import OfferContext
 from node.offer import Cause
 from node.rules import Doors, Rule
-from tests.making.claim_service import GPU0, GPU1, Node, claim, offered, opaque, reference, result
+from tests.making.claim_service import GPU0, GPU1, ClaimNode, claim, offered, opaque, reference, result
 from tests.making.devices import gpu, nic
 from tests.making.offered_devices import ill
 
@@ -38,7 +38,9 @@ REPLACED = (
         ),
     ],
 )
-async def test_a_claim_that_cannot_be_prepared_says_why(node: Node, body: dict[str, object] | None, text: str) -> None:
+async def test_a_claim_that_cannot_be_prepared_says_why(
+    node: ClaimNode, body: dict[str, object] | None, text: str
+) -> None:
     if body is not None:
         node.reader.claims["default", "claim-1"] = body  # type: ignore[assignment]
     service = await node.started()
@@ -50,7 +52,7 @@ async def test_a_claim_that_cannot_be_prepared_says_why(node: Node, body: dict[s
     assert (status.state, status.claim) == ("refused", reference())
 
 
-async def test_an_unhealthy_device_is_refused_with_its_reason(node: Node) -> None:
+async def test_an_unhealthy_device_is_refused_with_its_reason(node: ClaimNode) -> None:
     node.devices = (offered(gpu(0, health=ill("XID 79")), healthy=False, reason="XID 79", cause=Cause.HEALTH),)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -68,7 +70,7 @@ async def test_an_unhealthy_device_is_refused_with_its_reason(node: Node) -> Non
         {"tolerations": [{"operator": "Exists", "effect": "NoExecute"}]},
     ],
 )
-async def test_who_puts_up_with_an_unhealthy_device_gets_it(node: Node, fields: dict[str, object]) -> None:
+async def test_who_puts_up_with_an_unhealthy_device_gets_it(node: ClaimNode, fields: dict[str, object]) -> None:
     health = ill("XID 79", HealthState.UNHEALTHY)
     node.devices = (offered(gpu(0, health=health), healthy=False, reason="XID 79", cause=Cause.HEALTH),)
     node.reader.put(claim(1, result(GPU0, **fields)))  # type: ignore[arg-type]
@@ -76,7 +78,7 @@ async def test_who_puts_up_with_an_unhealthy_device_gets_it(node: Node, fields: 
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_an_adapter_without_a_link_is_given_to_who_puts_up_with_it(node: Node) -> None:
+async def test_an_adapter_without_a_link_is_given_to_who_puts_up_with_it(node: ClaimNode) -> None:
     device = gpu(0)
     node.devices = (offered(device, healthy=False, reason="the link is down", cause=Cause.LINK_DOWN),)
     node.reader.put(claim(1, result(GPU0, tolerations=[{"key": "ostler.dev/link-down", "operator": "Exists"}])))
@@ -87,7 +89,7 @@ async def test_an_adapter_without_a_link_is_given_to_who_puts_up_with_it(node: N
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_a_device_that_is_gone_is_given_to_nobody(node: Node) -> None:
+async def test_a_device_that_is_gone_is_given_to_nobody(node: ClaimNode) -> None:
     node.devices = (offered(gpu(0), healthy=False, reason="it fell off the bus", cause=Cause.GONE),)
     node.reader.put(claim(1, result(GPU0, tolerations=[{"operator": "Exists"}])))
     service = await node.started()
@@ -95,7 +97,7 @@ async def test_a_device_that_is_gone_is_given_to_nobody(node: Node) -> None:
         await service.prepare(reference())
 
 
-async def test_a_claim_keeps_a_device_that_fell_ill_after_it_was_given(node: Node) -> None:
+async def test_a_claim_keeps_a_device_that_fell_ill_after_it_was_given(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     answer = await service.prepare(reference())
@@ -104,7 +106,7 @@ async def test_a_claim_keeps_a_device_that_fell_ill_after_it_was_given(node: Nod
     assert await service.prepare(reference()) == answer
 
 
-async def test_a_claim_whose_device_nodes_vanished_is_told_so(node: Node) -> None:
+async def test_a_claim_whose_device_nodes_vanished_is_told_so(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -116,7 +118,7 @@ async def test_a_claim_whose_device_nodes_vanished_is_told_so(node: Node) -> Non
     assert len(service.records()) == 1, "the claim keeps the device until it is released"
 
 
-async def test_a_claim_keeps_a_device_that_the_rules_do_not_offer_any_more(node: Node) -> None:
+async def test_a_claim_keeps_a_device_that_the_rules_do_not_offer_any_more(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     answer = await service.prepare(reference())
@@ -125,7 +127,7 @@ async def test_a_claim_keeps_a_device_that_the_rules_do_not_offer_any_more(node:
     assert await service.prepare(reference()) == answer
 
 
-async def test_a_claim_with_a_device_that_is_not_offered_gets_no_other_one_with_it(node: Node) -> None:
+async def test_a_claim_with_a_device_that_is_not_offered_gets_no_other_one_with_it(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -137,7 +139,7 @@ async def test_a_claim_with_a_device_that_is_not_offered_gets_no_other_one_with_
     assert set(service.ledger.by_device()) == {GPU0}
 
 
-async def test_after_a_reboot_nobody_keeps_a_device_that_is_not_offered(node: Node) -> None:
+async def test_after_a_reboot_nobody_keeps_a_device_that_is_not_offered(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     node.boot, node.devices = "boot-2", ()
@@ -146,7 +148,7 @@ async def test_after_a_reboot_nobody_keeps_a_device_that_is_not_offered(node: No
         await service.prepare(reference())
 
 
-async def test_wrong_parameters_are_refused_by_field_and_change_nothing(node: Node) -> None:
+async def test_wrong_parameters_are_refused_by_field_and_change_nothing(node: ClaimNode) -> None:
     bad = opaque({"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig", "gdrcpy": True})
     node.reader.put(claim(1, result(GPU0), config=(bad,)))
     service = await node.started()
@@ -161,7 +163,7 @@ MPS = opaque(
 )
 
 
-async def test_sharing_that_this_node_cannot_do_is_refused_and_changes_nothing(node: Node) -> None:
+async def test_sharing_that_this_node_cannot_do_is_refused_and_changes_nothing(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), config=(MPS,)))
     service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
     with pytest.raises(SharingNotDone, match="MPS cannot be started: this node has no NVIDIA driver"):
@@ -172,13 +174,15 @@ async def test_sharing_that_this_node_cannot_do_is_refused_and_changes_nothing(n
     assert "leave sharing out of its parameters" in status.problem
 
 
-async def test_parameters_for_a_driver_that_is_not_published_as_are_that_drivers(node: Node) -> None:
+async def test_parameters_for_a_driver_that_is_not_published_as_are_that_drivers(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), config=(MPS,)))
     service = await node.started(options=node.with_options(peers=(Peer.DRANET,)))
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_a_claim_that_was_prepared_before_its_parameters_were_looked_at_keeps_what_it_has(node: Node) -> None:
+async def test_a_claim_that_was_prepared_before_its_parameters_were_looked_at_keeps_what_it_has(
+    node: ClaimNode,
+) -> None:
     node.reader.put(claim(1, result(GPU0), config=(MPS,)))
     answer = await (await node.started()).prepare(reference())
     service = await node.started(options=node.with_options(peers=(Peer.NVIDIA,)))
@@ -186,7 +190,7 @@ async def test_a_claim_that_was_prepared_before_its_parameters_were_looked_at_ke
 
 
 @pytest.mark.parametrize("uid", ["", "../etc/passwd", "a/b", ".hidden", "a" * 200])
-async def test_a_uid_that_is_none_is_refused(node: Node, uid: str) -> None:
+async def test_a_uid_that_is_none_is_refused(node: ClaimNode, uid: str) -> None:
     service = await node.started()
     with pytest.raises(ClaimError, match="use at most 128 letters and digits"):
         await service.prepare(ClaimReference("default", "claim-1", uid))
@@ -194,7 +198,7 @@ async def test_a_uid_that_is_none_is_refused(node: Node, uid: str) -> None:
         await service.unprepare(ClaimReference("default", "claim-1", uid))
 
 
-async def test_the_last_word_on_a_claim_is_remembered_until_it_is_released(node: Node) -> None:
+async def test_the_last_word_on_a_claim_is_remembered_until_it_is_released(node: ClaimNode) -> None:
     service = await node.started()
     with pytest.raises(ClaimError):
         await service.prepare(reference())
@@ -208,7 +212,7 @@ async def test_the_last_word_on_a_claim_is_remembered_until_it_is_released(node:
     assert len(service.statuses()) == 256
 
 
-async def test_outcomes_are_counted(node: Node) -> None:
+async def test_outcomes_are_counted(node: ClaimNode) -> None:
     counted: list[tuple[str, str]] = []
 
     class Counter(ClaimObserver):
@@ -248,7 +252,7 @@ async def test_outcomes_are_counted(node: Node) -> None:
     ]
 
 
-async def test_a_nic_whose_interface_cannot_move_is_refused_with_the_reason(node: Node) -> None:
+async def test_a_nic_whose_interface_cannot_move_is_refused_with_the_reason(node: ClaimNode) -> None:
     rules = (Rule("example.com/nic", door=Doors.DRA, moves_interface=True),)
     parted = partitioned(Snapshot(devices=(nic(1),)), rules)
     stuck = OfferContext(unmovable="/var/run/nri/nri.sock does not exist; 'ostler doctor' says how to switch NRI on")

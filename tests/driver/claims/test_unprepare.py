@@ -12,11 +12,11 @@ from driver.claims.locks import Tombstones
 from driver.claims.model import ClaimError, ClaimReference, Unavailable
 from driver.names import file_prefix
 from node.clocks import SystemClocks
-from tests.making.claim_service import GPU0, Node, claim, reference, result
+from tests.making.claim_service import GPU0, ClaimNode, claim, reference, result
 from tests.waiting import eventually
 
 
-async def test_release_leaves_nothing_and_needs_no_api_server(node: Node) -> None:
+async def test_release_leaves_nothing_and_needs_no_api_server(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -30,13 +30,13 @@ async def test_release_leaves_nothing_and_needs_no_api_server(node: Node) -> Non
     assert not node.record_path(1).exists()
 
 
-async def test_a_claim_that_nobody_knows_is_released_already(node: Node) -> None:
+async def test_a_claim_that_nobody_knows_is_released_already(node: ClaimNode) -> None:
     service = await node.started()
     await service.unprepare(reference())
     await service.unprepare(reference())
 
 
-async def test_release_goes_by_the_uid_alone(node: Node) -> None:
+async def test_release_goes_by_the_uid_alone(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -44,7 +44,7 @@ async def test_release_goes_by_the_uid_alone(node: Node) -> None:
     assert service.ledger.all == ()
 
 
-async def test_a_claim_can_come_back_after_its_release(node: Node) -> None:
+async def test_a_claim_can_come_back_after_its_release(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     first = await service.prepare(reference())
@@ -52,7 +52,7 @@ async def test_a_claim_can_come_back_after_its_release(node: Node) -> None:
     assert await service.prepare(reference()) == first
 
 
-async def test_a_late_duplicate_that_the_kubelet_does_not_know_brings_nothing_back(node: Node) -> None:
+async def test_a_late_duplicate_that_the_kubelet_does_not_know_brings_nothing_back(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -64,7 +64,7 @@ async def test_a_late_duplicate_that_the_kubelet_does_not_know_brings_nothing_ba
     assert len(await service.prepare(reference())) == 1
 
 
-async def test_a_claim_released_while_it_is_being_read_stays_released(node: Node) -> None:
+async def test_a_claim_released_while_it_is_being_read_stays_released(node: ClaimNode) -> None:
     node.reader.gate = asyncio.Event()
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -95,7 +95,7 @@ def test_tombstones_are_bounded_in_age_and_number() -> None:
 
 
 async def test_a_cdi_file_that_cannot_be_removed_does_not_keep_the_device(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: ClaimNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.reader.put(claim(1, result(GPU0)), claim(2, result(GPU0)))
     service = await node.started()
@@ -114,7 +114,7 @@ async def test_a_cdi_file_that_cannot_be_removed_does_not_keep_the_device(
 
 
 async def test_a_record_that_cannot_be_removed_does_not_keep_the_device(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: ClaimNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
@@ -128,7 +128,7 @@ async def test_a_record_that_cannot_be_removed_does_not_keep_the_device(
     assert not node.record_path(1).exists()
 
 
-async def test_release_waits_for_recovery_and_says_so(node: Node) -> None:
+async def test_release_waits_for_recovery_and_says_so(node: ClaimNode) -> None:
     service = node.service()
     with pytest.raises(Unavailable, match="the agent is still reading the claims of this node; the kubelet asks again"):
         await service.unprepare(reference())

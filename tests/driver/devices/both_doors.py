@@ -9,11 +9,11 @@ from node.ledger.ledger import Ledger
 from node.ledger.offer_context import OfferContext, by_place
 from node.rules import Door, Rule
 from plugin.preferred import PlacementMap, Preference
-from tests.driver.devices.scheduling import Json, Scheduler, island, slices
+from tests.driver.devices.scheduling import DeviceScheduler, Json, island, slices
 from tests.making.dra_door import door_view
 
 
-class BothDoors:
+class ScheduledDoors:
     """Gives devices through either door. What a door chooses next can be asked before anything is given."""
 
     def __init__(self, snapshot: Snapshot, *rules: Rule) -> None:
@@ -41,7 +41,7 @@ class BothDoors:
 
     def claim_choice(self, wanted: Json) -> list[str]:
         """Names of what the scheduler gives this claim; none where it waits."""
-        scheduler = Scheduler(slices(door_view(self.snapshot, self.rules, self.context).devices))
+        scheduler = DeviceScheduler(slices(door_view(self.snapshot, self.rules, self.context).devices))
         scheduler.held = dict(self._claims)
         found = scheduler.allocate(wanted)
         return found[1] if found is not None else []

@@ -77,7 +77,7 @@ def island(count: int) -> Json:
     return claim(request("gpus", count=count), constraints=constraints)
 
 
-class Scheduler:
+class DeviceScheduler:
     """A node whose devices are given to claims and come back."""
 
     def __init__(self, published: Sequence[Json]) -> None:

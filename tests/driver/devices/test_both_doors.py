@@ -12,7 +12,7 @@ from node.inventory.model import DeviceKind
 from node.ledger.offer_context import OfferContext
 from node.rules import Doors, Rule, Selector
 from node.values import replace
-from tests.driver.devices.both_doors import BothDoors
+from tests.driver.devices.both_doors import ScheduledDoors
 from tests.driver.devices.recorded import GPUS, NICS, NODES, RULES, WHOLE_GPUS, snapshot, view
 from tests.driver.devices.test_cells import tree
 from tests.making.dra_door import door_view
@@ -27,7 +27,7 @@ def names(node: str, rules: tuple[Rule, ...]) -> list[str]:
 
 @pytest.mark.parametrize("name", GPUS)
 def test_the_doors_take_whole_gpus_from_opposite_ends(name: str) -> None:
-    both = BothDoors(snapshot(name), BOTH)
+    both = ScheduledDoors(snapshot(name), BOTH)
     root = snapshot(name).topology.root
     assert root is not None
     offered = names(name, (BOTH,))
@@ -42,7 +42,7 @@ def test_the_doors_take_whole_gpus_from_opposite_ends(name: str) -> None:
 def test_choices_made_at_the_same_moment_meet_only_where_there_is_not_enough_for_both(
     name: str, pods: int, claims: int
 ) -> None:
-    both = BothDoors(snapshot(name), BOTH)
+    both = ScheduledDoors(snapshot(name), BOTH)
     while True:
         pod, claim = both.plugin_choice(pods), both.island_choice(claims)
         if not pod or not claim:
@@ -60,7 +60,7 @@ def test_choices_made_at_the_same_moment_meet_only_where_there_is_not_enough_for
 def test_an_island_of_four_can_be_had_as_long_as_one_is_free_from_both_ends(name: str) -> None:
     for seed in range(6):
         random = Random(seed)
-        both = BothDoors(snapshot(name), BOTH)
+        both = ScheduledDoors(snapshot(name), BOTH)
         root = snapshot(name).topology.root
         assert root is not None
         while both.free() > 4:
@@ -79,7 +79,7 @@ def test_an_island_of_four_can_be_had_as_long_as_one_is_free_from_both_ends(name
 @pytest.mark.parametrize("name", ["h100-sxm-8", "dgx1-v100-8", "mi300x-8"])
 @pytest.mark.parametrize("count", SIZES)
 def test_claims_alone_fill_cells_as_well_from_the_back(name: str, count: int) -> None:
-    both = BothDoors(snapshot(name), BOTH)
+    both = ScheduledDoors(snapshot(name), BOTH)
     islands = []
     while found := both.island_choice(count):
         both.to_claim(found)
@@ -122,7 +122,7 @@ def test_parts_of_gpus_and_virtual_functions_come_from_the_back() -> None:
 
 def test_parts_of_gpus_are_taken_from_opposite_ends() -> None:
     profile = Rule("nvidia.com/mig", Selector(kinds=(DeviceKind.MIG,), profiles=("1g.*",)), Doors.BOTH)
-    both = BothDoors(snapshot("a100-mig-4"), profile)
+    both = ScheduledDoors(snapshot("a100-mig-4"), profile)
     while both.free() > 1:
         held = both.ledger.by_device()
         shown = door_view(both.snapshot, both.rules, both.context).devices

@@ -13,7 +13,7 @@ from node.inventory.places import place_of
 from node.topology.model import Cell, Proximity, proximity
 from node.topology.packing import CellTree, pair_score
 from tests.driver.devices.recorded import GPUS, NODES, WHOLE_GPUS, snapshot, snapshot_of, view
-from tests.driver.devices.scheduling import Json, Scheduler, claim, island, matching, request, slices
+from tests.driver.devices.scheduling import DeviceScheduler, Json, claim, island, matching, request, slices
 from tests.making.dra_door import door_view
 
 SIZES = [(name, count) for name, most in GPUS.items() for count in (2, 3, 4, 8, 16) if count <= most]
@@ -45,7 +45,7 @@ def test_the_table_of_gpus_is_that_of_the_nodes(name: str) -> None:
 def test_a_claim_that_matches_a_cell_gets_an_island_as_good_as_the_plugin_doors(name: str, count: int) -> None:
     root = snapshot(name).topology.root
     assert root is not None
-    scheduler = Scheduler(slices(view(name).devices))
+    scheduler = DeviceScheduler(slices(view(name).devices))
     found = scheduler.allocate(island(count))
     assert found is not None
     chosen = found[1]
@@ -61,7 +61,7 @@ def test_a_claim_that_matches_a_cell_gets_an_island_as_good_as_the_plugin_doors(
 
 @pytest.mark.parametrize(("name", "count"), [pair for pair in SIZES if pair[1] != 3])
 def test_a_node_gives_all_its_gpus_in_islands_of_one_size(name: str, count: int) -> None:
-    scheduler = Scheduler(slices(view(name).devices))
+    scheduler = DeviceScheduler(slices(view(name).devices))
     islands = []
     while (found := scheduler.allocate(island(count))) is not None:
         islands.append(found[1])
@@ -75,21 +75,21 @@ def test_without_any_constraint_the_first_devices_of_the_slices_are_an_island(na
     assert root is not None
     for count in (2, 4, 8):
         if count <= len(gpus(name)):
-            taken = Scheduler(slices(view(name).devices)).allocate(claim(request("gpus", count=count)))
-            matched = Scheduler(slices(view(name).devices)).allocate(island(count))
+            taken = DeviceScheduler(slices(view(name).devices)).allocate(claim(request("gpus", count=count)))
+            matched = DeviceScheduler(slices(view(name).devices)).allocate(island(count))
             assert taken is not None
             assert matched is not None
             assert sorted(taken[1]) == sorted(matched[1])
 
 
-def single(scheduler: Scheduler) -> str:
+def single(scheduler: DeviceScheduler) -> str:
     found = scheduler.allocate(island(1))
     assert found is not None
     return found[1][0]
 
 
 def test_single_gpus_fill_one_cell_before_the_next_is_begun() -> None:
-    scheduler = Scheduler(slices(view("h100-sxm-8").devices))
+    scheduler = DeviceScheduler(slices(view("h100-sxm-8").devices))
     cells = {
         item.device.name: {each.name: each.value for each in item.placement}["cell4"] for item in gpus("h100-sxm-8")
     }
@@ -105,7 +105,7 @@ def without(name: str, *gone: int) -> list[DraDevice]:
 
 
 def test_single_gpus_take_those_of_a_cell_that_is_not_whole_anyway() -> None:
-    scheduler = Scheduler(slices(without("h100-sxm-8", 2)))
+    scheduler = DeviceScheduler(slices(without("h100-sxm-8", 2)))
     assert {single(scheduler) for _ in range(3)} == {
         item.device.name for item in without("h100-sxm-8", 2) if item.device.numa_node == 0
     }
@@ -115,7 +115,7 @@ def test_single_gpus_take_those_of_a_cell_that_is_not_whole_anyway() -> None:
 def refused(devices: list[DraDevice], seed: int) -> int:
     """Claims for islands that had to wait although as many GPUs were free, while pods come and go."""
     random = Random(seed)
-    scheduler = Scheduler(slices(devices))
+    scheduler = DeviceScheduler(slices(devices))
     waiting = 0
     free = len(devices)
     sizes: dict[int, int] = {}
@@ -157,7 +157,7 @@ def with_nic(selector: str = "") -> Json:
 @pytest.mark.parametrize("name", ["a100-sxm-8", "h100-sxm-8", "mi300x-8", "vm-flat-8"])
 def test_every_gpu_goes_with_the_nic_beside_it_until_all_are_given(name: str) -> None:
     corrected = name in CORRECTED
-    scheduler = Scheduler(slices(view(name, corrected=corrected).devices))
+    scheduler = DeviceScheduler(slices(view(name, corrected=corrected).devices))
     places = {place.name: place for place in snapshot(name, corrected=corrected).topology.places}
     for _ in range(8):
         found = scheduler.allocate(with_nic())
@@ -171,7 +171,7 @@ def test_every_gpu_goes_with_the_nic_beside_it_until_all_are_given(name: str) ->
 
 
 def test_four_gpus_of_an_island_go_with_four_nics_of_their_switches_by_one_request_for_each_pair() -> None:
-    scheduler = Scheduler(slices(view("h100-sxm-8").devices))
+    scheduler = DeviceScheduler(slices(view("h100-sxm-8").devices))
     pairs = [(request(f"gpu{i}"), request(f"nic{i}", "nic.ostler.dev")) for i in range(4)]
     wanted = claim(
         *(each for pair in pairs for each in pair),
@@ -187,7 +187,7 @@ def test_four_gpus_of_an_island_go_with_four_nics_of_their_switches_by_one_reque
 
 
 def test_gpu_and_nic_can_be_matched_by_the_standard_pcie_root() -> None:
-    scheduler = Scheduler(slices(view("h100-sxm-8").devices))
+    scheduler = DeviceScheduler(slices(view("h100-sxm-8").devices))
     by_root = claim(
         request("gpu"),
         request("nic", "nic.ostler.dev"),
@@ -200,6 +200,6 @@ def test_gpu_and_nic_can_be_matched_by_the_standard_pcie_root() -> None:
 
 
 def test_a_nic_alone_is_one_that_stands_beside_no_gpu() -> None:
-    found = Scheduler(slices(view("h100-sxm-8").devices)).allocate(claim(request("nic", "nic.ostler.dev")))
+    found = DeviceScheduler(slices(view("h100-sxm-8").devices)).allocate(claim(request("nic", "nic.ostler.dev")))
     assert found is not None
     assert found[1] == ["nic-0000-29-00-1"]

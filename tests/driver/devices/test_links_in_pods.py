@@ -17,7 +17,7 @@ from node.ledger.offer_context import NOTHING_HELD, OfferContext
 from node.rules import Door, Doors, Rule, Selector
 from node.values import replace
 from tests.making.kernel_devices import nic, snapshot
-from tests.node.health.rig import Rig
+from tests.node.health.rig import HealthRig
 
 NIC = "nic-0000-84-00-0"
 UP, CUT, DOWN = (LiveLink(up, carrier, "rail0") for up, carrier in ((True, True), (True, False), (False, False)))
@@ -35,7 +35,7 @@ class Moved:
     def __init__(self, *, link_health: bool = True, told: bool = True) -> None:
         self.rules = rule(link_health=link_health)
         self.device = replace(nic(inPod=True, linkUp=told), vendor="mellanox")
-        self.rig = Rig([self.device])
+        self.rig = HealthRig([self.device])
         self.judged = [snapshot(self.device)]
         self.rig.bus.subscribe(SnapshotJudged, lambda event: self.judged.append(event.snapshot))
         self.health = KernelHealth(self.rig.bus, SystemClocks(clock=self.rig.time.clock))

@@ -13,7 +13,7 @@ from driver.names import Peer
 from driver.parameters.errors import UnservedParameter
 from driver.parameters.peers import check_served
 from tests.driver.devices.recorded import view
-from tests.driver.devices.scheduling import DRIVER, Scheduler, claim, matching, request, slices
+from tests.driver.devices.scheduling import DRIVER, DeviceScheduler, claim, matching, request, slices
 
 Json = dict[str, Any]
 RDMA = 'device.attributes["ostler.dev"].type == "rdma"'
@@ -51,7 +51,7 @@ def multus_devices(pod: Json, claims: Mapping[str, Json], published: Sequence[Js
 def allocated(node: str, wanted: Json, *peers: Peer) -> tuple[Json, dict[str, Json], list[Json]]:
     """A pod with this claim, the claims by name, and the slices."""
     published = slices(view(node).devices, peers)
-    scheduler = Scheduler(published)
+    scheduler = DeviceScheduler(published)
     made = scheduler.allocate(wanted)
     assert made is not None
     pod = {"status": {"resourceClaimStatuses": [{"name": "devices", "resourceClaimName": "pod-devices-x7k2p"}]}}

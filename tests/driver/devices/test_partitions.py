@@ -29,7 +29,7 @@ from node.partitions import partition_name
 from node.rules import Door, Doors, Rule, Selector
 from node.sharing import Sharing
 from node.values import replace
-from tests.driver.devices.scheduling import DRIVER, Scheduler, claim, request
+from tests.driver.devices.scheduling import DRIVER, DeviceScheduler, claim, request
 from tests.making.devices import nic
 from tests.making.partitions import A30, H100, RULE, in_mode, instance, parted
 
@@ -73,7 +73,7 @@ def published(offered: DraDevice) -> Json:
     return dict(slice_device(offered))
 
 
-def allocated(scheduler: Scheduler, *requests: Json) -> list[str] | None:
+def allocated(scheduler: DeviceScheduler, *requests: Json) -> list[str] | None:
     found = scheduler.allocate(claim(*requests))
     return None if found is None else found[1]
 
@@ -165,7 +165,7 @@ def test_the_scheduler_allocates_exactly_the_partitions_that_fit_together(seed: 
             )
             for number, shape in enumerate(chosen)
         ]
-        scheduler = Scheduler(slices)
+        scheduler = DeviceScheduler(slices)
         names = allocated(scheduler, *asked)
         assert (names is not None) is fits(chosen), chosen
         if names is not None:
@@ -173,7 +173,7 @@ def test_the_scheduler_allocates_exactly_the_partitions_that_fit_together(seed: 
 
 
 def test_a_gpu_that_is_given_whole_has_no_parts_left() -> None:
-    scheduler = Scheduler(objects(packed(view(parted(0), parted(1)))))
+    scheduler = DeviceScheduler(objects(packed(view(parted(0), parted(1)))))
     assert allocated(scheduler, request("whole")) == [parted(0).name]
     smallest = partition_name(parted(1).name, H100[6])
     assert allocated(scheduler, request("part", "mig.ostler.dev")) == [smallest], "at the end of the next GPU"
@@ -275,7 +275,7 @@ def test_an_instance_that_somebody_else_made_is_the_device_of_its_shape_and_take
     (kept,) = offered.withheld
     assert (kept.device.name, kept.cause) == (whole.name, Cause.MIG_MODE)
     assert made.name in kept.reason
-    scheduler = Scheduler(objects(packed(seen)))
+    scheduler = DeviceScheduler(objects(packed(seen)))
     large = 'device.attributes["ostler.dev"].profile == "4g.40gb"'
     assert allocated(scheduler, request("part", "mig.ostler.dev", selector=large)) is None
     check_valid(seen)

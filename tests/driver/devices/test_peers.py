@@ -9,7 +9,7 @@ import pytest
 from driver.devices.description import slice_device
 from driver.names import Peer
 from tests.driver.devices.recorded import view
-from tests.driver.devices.scheduling import Scheduler, claim, matching, request, slices
+from tests.driver.devices.scheduling import DeviceScheduler, claim, matching, request, slices
 
 Json = dict[str, Any]
 
@@ -161,6 +161,6 @@ NVIDIAS_CLAIMS: dict[str, tuple[str, Json, int]] = {
 @pytest.mark.parametrize("what", NVIDIAS_CLAIMS)
 def test_a_claim_written_for_nvidias_driver_is_allocated_unchanged(what: str) -> None:
     node, wanted, count = NVIDIAS_CLAIMS[what]
-    found = Scheduler(slices(view(node).devices, (Peer.NVIDIA,))).allocate(wanted)
+    found = DeviceScheduler(slices(view(node).devices, (Peer.NVIDIA,))).allocate(wanted)
     assert found is not None
     assert len(set(found[1])) == count

@@ -13,7 +13,7 @@ from node.rules import Doors, Rule, Selector
 from node.topology.cells import topology_of
 from node.topology.model import Place
 from tests.driver.devices.recorded import view
-from tests.driver.devices.scheduling import Scheduler, claim, matching, request, slices
+from tests.driver.devices.scheduling import DeviceScheduler, claim, matching, request, slices
 from tests.making import data_direct
 from tests.making.dra_door import door_view
 
@@ -79,7 +79,7 @@ def test_a_claim_gets_the_pair_whose_nic_has_its_second_face_beside_the_gpu(attr
     devices = devices_of(data_direct.node(), Identities())
     kinds = Selector(kinds=(DeviceKind.GPU, *NIC_KINDS))
     snapshot = Snapshot(1, devices, topology=topology_of(places_of(devices)))
-    scheduler = Scheduler(slices(door_view(snapshot, (Rule("example.com/device", kinds, Doors.DRA),)).devices))
+    scheduler = DeviceScheduler(slices(door_view(snapshot, (Rule("example.com/device", kinds, Doors.DRA),)).devices))
     pair = claim(
         request("gpu"),
         request("nic", "nic.ostler.dev"),

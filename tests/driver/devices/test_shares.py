@@ -118,12 +118,12 @@ def test_shared_devices_have_no_more_facts_than_the_api_takes(name: str, peers: 
 
 
 def test_the_whole_is_given_to_as_many_claims_as_there_are_shares() -> None:
-    scheduler = scheduling.Scheduler(scheduling.slices(shared()))
+    scheduler = scheduling.DeviceScheduler(scheduling.slices(shared()))
     assert [scheduler.allocate(wanting()) is not None for _ in range(5)] == [True] * 4 + [False]
 
 
 def test_a_claim_gets_the_memory_and_compute_that_it_asks_for() -> None:
-    scheduler = scheduling.Scheduler(scheduling.slices(shared()))
+    scheduler = scheduling.DeviceScheduler(scheduling.slices(shared()))
     assert scheduler.allocate(wanting(memory="60Gi", compute="10")) is not None
     assert scheduler.allocate(wanting(memory="21Gi", compute="10")) is None
     assert scheduler.allocate(wanting(memory="20Gi", compute="91")) is None
@@ -133,7 +133,7 @@ def test_a_claim_gets_the_memory_and_compute_that_it_asks_for() -> None:
 def test_what_pods_have_through_the_plugin_door_is_no_longer_there_for_claims() -> None:
     (offered,) = shared(holds=(replica(0), replica(2)))
     assert offered.healthy
-    scheduler = scheduling.Scheduler(scheduling.slices((offered,)))
+    scheduler = scheduling.DeviceScheduler(scheduling.slices((offered,)))
     assert [scheduler.allocate(wanting()) is not None for _ in range(3)] == [True, True, False]
 
 
@@ -146,7 +146,7 @@ def test_a_device_without_a_share_left_has_a_taint() -> None:
     published = slice_device(offered)
     taints: Any = published["taints"]
     assert [taint["key"] for taint in taints] == ["ostler.dev/other-door"]
-    assert scheduling.Scheduler(scheduling.slices((offered,))).allocate(wanting()) is None
+    assert scheduling.DeviceScheduler(scheduling.slices((offered,))).allocate(wanting()) is None
 
 
 def test_other_capacities_of_a_shared_device_are_seen_and_not_consumed() -> None:
@@ -160,7 +160,7 @@ def test_other_capacities_of_a_shared_device_are_seen_and_not_consumed() -> None
     nothing = {"default": "0", "validValues": ["0"]}
     assert capacity["copyEngines"] == {"value": "2", "requestPolicy": nothing}
     assert capacity["gpu.nvidia.com/memory"] == {"value": "80Gi", "requestPolicy": nothing}
-    scheduler = scheduling.Scheduler(scheduling.slices((offered,), (Peer.NVIDIA,)))
+    scheduler = scheduling.DeviceScheduler(scheduling.slices((offered,), (Peer.NVIDIA,)))
     assert [scheduler.allocate(wanting()) is not None for _ in range(5)] == [True] * 4 + [False]
 
 
@@ -182,14 +182,14 @@ def test_a_memory_limit_of_mps_is_what_a_claim_gets_unasked() -> None:
 def test_no_more_claims_share_by_mps_than_the_gpu_has_clients(capability: str, clients: int) -> None:
     device = replace(a100(), attributes=(Attribute("cudaComputeCapability", Version(capability)),))
     assert clients <= most_clients(device)
-    scheduler = scheduling.Scheduler(scheduling.slices(shared(Sharing(SharingStrategy.MPS, replicas=4), device)))
+    scheduler = scheduling.DeviceScheduler(scheduling.slices(shared(Sharing(SharingStrategy.MPS, replicas=4), device)))
     smallest = wanting(memory="1Mi", compute="1")
     assert [scheduler.allocate(smallest) is not None for _ in range(60)] == [True] * clients + [False] * (60 - clients)
 
 
 @pytest.mark.parametrize("replicas", [2, 15, 34, 48])
 def test_as_many_claims_as_a_rule_has_replicas_share_by_mps(replicas: int) -> None:
-    scheduler = scheduling.Scheduler(scheduling.slices(shared(Sharing(SharingStrategy.MPS, replicas=replicas))))
+    scheduler = scheduling.DeviceScheduler(scheduling.slices(shared(Sharing(SharingStrategy.MPS, replicas=replicas))))
     assert [scheduler.allocate(wanting()) is not None for _ in range(replicas + 1)] == [True] * replicas + [False]
 
 

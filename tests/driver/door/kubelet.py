@@ -31,7 +31,7 @@ def channel(path: str | Path) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(f"unix:{path}", options=LOCAL)
 
 
-class Kubelet:
+class DoorKubelet:
     """Looks at ``registry`` while ``running`` does; ``verdict`` is what it says to whoever it asked, empty: taken."""
 
     def __init__(self, registry: Path) -> None:
@@ -44,7 +44,7 @@ class Kubelet:
         self._left: list[tuple[grpc.aio.Channel, asyncio.Task[None]]] = []
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[Kubelet]:
+    async def running(self) -> AsyncIterator[DoorKubelet]:
         """Look until the end of the block."""
         try:
             async with background(self._run()):

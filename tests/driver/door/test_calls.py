@@ -16,20 +16,20 @@ from protos.dra.v1 import api_pb2_grpc as v1_grpc
 from protos.dra.v1beta1 import api_pb2 as v1beta1
 from protos.dra.v1beta1 import api_pb2_grpc as v1beta1_grpc
 from tests.driver.door.kubelet import channel, named
-from tests.making.dra_door import DRIVER, Side, options
+from tests.making.dra_door import DRIVER, DoorSide, options
 from tests.waiting import eventually
 
 
 @pytest.fixture
-async def side(short_dir: Path) -> AsyncIterator[Side]:
-    made = Side(options(short_dir))
+async def side(short_dir: Path) -> AsyncIterator[DoorSide]:
+    made = DoorSide(options(short_dir))
     async with made.running():
         await eventually(lambda: made.door.status().socket)
         yield made
 
 
 @pytest.fixture
-async def connection(side: Side) -> AsyncIterator[grpc.aio.Channel]:
+async def connection(side: DoorSide) -> AsyncIterator[grpc.aio.Channel]:
     socket = side.door.status().socket
     assert socket is not None
     async with channel(socket) as made:
@@ -40,7 +40,7 @@ def request(*uids: str) -> v1.NodePrepareResourcesRequest:
     return v1.NodePrepareResourcesRequest(claims=[named(uid) for uid in uids])
 
 
-async def test_v1_answers_every_field_of_a_device(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_v1_answers_every_field_of_a_device(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.share_id = "share-1"
     answer = await v1_grpc.DRAPluginStub(connection).NodePrepareResources(request("a"), timeout=60)
     (device,) = answer.claims["a"].devices
@@ -56,7 +56,7 @@ async def test_a_device_without_a_share_has_no_share_id(connection: grpc.aio.Cha
     assert not answer.claims["a"].devices[0].HasField("share_id")
 
 
-async def test_v1beta1_is_the_same_without_shares(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_v1beta1_is_the_same_without_shares(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.share_id = "share-1"
     stub = v1beta1_grpc.DRAPluginStub(connection)
     claim = v1beta1.Claim(namespace="default", name="claim-a", uid="a")
@@ -71,7 +71,7 @@ async def test_v1beta1_is_the_same_without_shares(side: Side, connection: grpc.a
     assert "called NodeUnprepareResources v1beta1 OK" in side.counted.lines
 
 
-async def test_a_bad_claim_costs_only_itself(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_a_bad_claim_costs_only_itself(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.errors["b"] = ClaimError("request gpu: device gpu-0 is not offered; select another")
     answer = await v1_grpc.DRAPluginStub(connection).NodePrepareResources(request("a", "b", "c"), timeout=60)
     assert set(answer.claims) == {"a", "b", "c"}
@@ -82,14 +82,16 @@ async def test_a_bad_claim_costs_only_itself(side: Side, connection: grpc.aio.Ch
     assert "answered NodePrepareResources 3 1" in side.counted.lines
 
 
-async def test_refused_parameters_are_reported_for_the_claims_status(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_refused_parameters_are_reported_for_the_claims_status(
+    side: DoorSide, connection: grpc.aio.Channel
+) -> None:
     error = side.claims.errors["b"] = ParameterError("status.allocation", "kind", "is missing", "write GpuConfig")
     side.claims.errors["c"] = ClaimError("device gpu-0 is not offered")
     await v1_grpc.DRAPluginStub(connection).NodePrepareResources(request("a", "b", "c"), timeout=60)
     assert [(claim.uid, text) for claim, text in side.reported.refused_claims] == [("b", str(error))]
 
 
-async def test_every_release_has_an_entry(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_every_release_has_an_entry(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.errors["b"] = Unavailable("the disk is full; free some space")
     wanted = v1.NodeUnprepareResourcesRequest(claims=[named("a"), named("b")])
     answer = await v1_grpc.DRAPluginStub(connection).NodeUnprepareResources(wanted, timeout=60)
@@ -100,7 +102,7 @@ async def test_every_release_has_an_entry(side: Side, connection: grpc.aio.Chann
     assert [claim.uid for claim in side.reported.released_claims] == ["a", "b"]
 
 
-async def test_a_bug_is_the_claims_error_and_nobody_elses(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_a_bug_is_the_claims_error_and_nobody_elses(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.errors["a"] = RuntimeError("oops")
     answer = await v1_grpc.DRAPluginStub(connection).NodePrepareResources(request("a", "b"), timeout=60)
     expected = "internal error: RuntimeError('oops'); the log of ostler on this node says where"
@@ -122,7 +124,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, dict[str, obj
 
 
 async def test_each_claim_is_one_line_of_the_log(
-    side: Side, connection: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
+    side: DoorSide, connection: grpc.aio.Channel, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "ostler.driver")
     stub = v1_grpc.DRAPluginStub(connection)
@@ -158,7 +160,7 @@ async def test_no_claims_are_no_error(connection: grpc.aio.Channel) -> None:
     ],
 )
 async def test_a_claim_that_is_named_badly_never_gets_to_the_disk(
-    side: Side, connection: grpc.aio.Channel, claim: v1.Claim, error: str
+    side: DoorSide, connection: grpc.aio.Channel, claim: v1.Claim, error: str
 ) -> None:
     wanted = v1.NodePrepareResourcesRequest(claims=[claim, named("good")])
     answer = await v1_grpc.DRAPluginStub(connection).NodePrepareResources(wanted, timeout=60)
@@ -167,7 +169,7 @@ async def test_a_claim_that_is_named_badly_never_gets_to_the_disk(
     assert side.claims.prepared == ["good"]
 
 
-async def test_claims_do_not_wait_for_each_other(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_claims_do_not_wait_for_each_other(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.gates["slow"] = asyncio.Event()
     stub = v1_grpc.DRAPluginStub(connection)
     slow = asyncio.ensure_future(stub.NodePrepareResources(request("slow"), timeout=60))
@@ -177,7 +179,7 @@ async def test_claims_do_not_wait_for_each_other(side: Side, connection: grpc.ai
     assert (await slow).claims["slow"].devices
 
 
-async def test_200_claims_at_once_are_each_answered(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_200_claims_at_once_are_each_answered(side: DoorSide, connection: grpc.aio.Channel) -> None:
     stub = v1_grpc.DRAPluginStub(connection)
     answers = await asyncio.gather(
         *(stub.NodePrepareResources(request(f"u{number}"), timeout=60) for number in range(200))
@@ -186,7 +188,7 @@ async def test_200_claims_at_once_are_each_answered(side: Side, connection: grpc
 
 
 async def test_a_call_is_answered_before_its_deadline(
-    side: Side, connection: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
+    side: DoorSide, connection: grpc.aio.Channel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left: list[float | None] = []
 
@@ -213,7 +215,7 @@ def test_a_call_leaves_two_seconds_to_its_answer_or_half_of_its_time(
     assert claim_calls._patience(deadline) == patience
 
 
-async def test_a_repeated_call_joins_what_is_under_way(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_a_repeated_call_joins_what_is_under_way(side: DoorSide, connection: grpc.aio.Channel) -> None:
     side.claims.gates["a"] = asyncio.Event()
     stub = v1_grpc.DRAPluginStub(connection)
     first = stub.NodePrepareResources(request("a"), timeout=60)
@@ -235,7 +237,7 @@ async def test_a_repeated_call_joins_what_is_under_way(side: Side, connection: g
 async def test_the_end_lets_calls_under_way_finish(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GRACE", "LAST_WORDS"):
         monkeypatch.setattr(door, name, 120.0)
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running():
         socket = await side.serving()
         side.claims.gates["a"] = asyncio.Event()
@@ -260,7 +262,7 @@ async def test_the_end_waits_a_moment_and_then_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setattr(door, "GRACE", 0.1)
     monkeypatch.setattr(door, "LAST_WORDS", 0.1)
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running(), channel(await side.serving()) as connection:
         side.claims.gates["a"] = asyncio.Event()
         stub = v1_grpc.DRAPluginStub(connection)
@@ -273,7 +275,7 @@ async def test_the_end_waits_a_moment_and_then_leaves_nothing_behind(
         assert [task for task in asyncio.all_tasks() if "ClaimCalls" in repr(task)] == []
 
 
-async def test_grpcurl_finds_every_service_by_reflection(side: Side, connection: grpc.aio.Channel) -> None:
+async def test_grpcurl_finds_every_service_by_reflection(side: DoorSide, connection: grpc.aio.Channel) -> None:
     from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
     stub = reflection_pb2_grpc.ServerReflectionStub(connection)

@@ -16,14 +16,14 @@ from driver.door.registration import RegistrationState
 from protos.dra.v1 import api_pb2 as dra
 from protos.dra.v1 import api_pb2_grpc as dra_grpc
 from protos.drahealth.v1 import api_pb2, api_pb2_grpc
-from tests.driver.door.kubelet import Kubelet, channel, named
-from tests.making.dra_door import DRIVER, Side, offered, options, view
+from tests.driver.door.kubelet import DoorKubelet, channel, named
+from tests.making.dra_door import DRIVER, DoorSide, offered, options, view
 from tests.waiting import eventually
 
 NOBODY = "ostler hands over on this node, and no other instance has taken over in time"
 
 
-async def relieve(old: Side) -> asyncio.Task[bool]:
+async def relieve(old: DoorSide) -> asyncio.Task[bool]:
     """The first half of the end, as the agent goes about it: everything that decides ends."""
     old.door.hand_over()
     await old.end()
@@ -35,8 +35,8 @@ async def test_calls_are_answered_by_the_successor_all_the_while(
 ) -> None:
     caplog.set_level("INFO", "ostler.driver")
     chosen = options(short_dir)
-    old, new = Side(chosen, "old"), Side(chosen, "new")
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    old, new = DoorSide(chosen, "old"), DoorSide(chosen, "new")
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         assert (await kubelet.prepare("a")).claims["a"].devices[0].device_name == "old"
         leaving = await relieve(old)
@@ -62,8 +62,8 @@ async def test_calls_are_answered_by_the_successor_all_the_while(
 
 async def test_the_kubelet_always_has_an_instance(short_dir: Path) -> None:
     chosen = options(short_dir)
-    old, new = Side(chosen, "old"), Side(chosen, "new")
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    old, new = DoorSide(chosen, "old"), DoorSide(chosen, "new")
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         failures: list[BaseException] = []
         stop = asyncio.Event()
@@ -92,9 +92,9 @@ async def test_the_kubelet_always_has_an_instance(short_dir: Path) -> None:
 
 async def test_a_call_under_way_is_finished_where_it_began(short_dir: Path) -> None:
     chosen = options(short_dir)
-    old, new = Side(chosen, "old"), Side(chosen, "new")
+    old, new = DoorSide(chosen, "old"), DoorSide(chosen, "new")
     old.claims.gates["a"] = asyncio.Event()
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         call = asyncio.create_task(kubelet.prepare("a"))
         await eventually(lambda: old.claims.prepared == ["a"])
@@ -110,10 +110,10 @@ async def test_a_call_under_way_is_finished_where_it_began(short_dir: Path) -> N
 
 async def test_what_could_not_be_finished_here_is_the_successors(short_dir: Path) -> None:
     chosen = options(short_dir)
-    old, new = Side(chosen, "old"), Side(chosen, "new")
+    old, new = DoorSide(chosen, "old"), DoorSide(chosen, "new")
     old.claims.gates["a"] = asyncio.Event()
     old.claims.errors["a"] = Unavailable("this instance begins nothing any more")
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         call = asyncio.create_task(kubelet.prepare("a"))
         await eventually(lambda: old.claims.prepared == ["a"])
@@ -126,8 +126,8 @@ async def test_what_could_not_be_finished_here_is_the_successors(short_dir: Path
 
 async def test_without_a_successor_the_end_comes_in_time(short_dir: Path) -> None:
     chosen = options(short_dir)
-    old = Side(chosen)
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    old = DoorSide(chosen)
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         old.door.hand_over()
         await old.end()
@@ -148,7 +148,7 @@ async def test_calls_that_wait_when_the_end_comes_are_told_why(
 ) -> None:
     monkeypatch.setattr(door, "LAST_WORDS", 120.0)
     chosen = options(short_dir)
-    old = Side(chosen)
+    old = DoorSide(chosen)
     async with old.running(), channel(await old.serving()) as connection:
         old.door.hand_over()
         await old.end()
@@ -165,8 +165,8 @@ async def test_calls_that_wait_when_the_end_comes_are_told_why(
 async def test_a_call_that_no_successor_takes_says_so(short_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_calls, "_patience", lambda _: 0.2)
     chosen = options(short_dir)
-    old = Side(chosen)
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    old = DoorSide(chosen)
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         old.door.hand_over()
         with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -180,8 +180,8 @@ async def test_a_call_that_no_successor_takes_says_so(short_dir: Path, monkeypat
 async def test_an_older_instance_is_nobodys_successor(short_dir: Path) -> None:
     """Two that leave one after the other do not hand calls to and fro."""
     chosen = options(short_dir)
-    first, second, third = (Side(chosen, name) for name in ("first", "second", "third"))
-    async with Kubelet(chosen.registry_dir).running() as kubelet, first.running():
+    first, second, third = (DoorSide(chosen, name) for name in ("first", "second", "third"))
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, first.running():
         await first.registered()
         first_leaves = await relieve(first)
         async with second.running():
@@ -199,8 +199,8 @@ async def test_an_older_instance_is_nobodys_successor(short_dir: Path) -> None:
 
 async def test_only_the_successors_names_stay(short_dir: Path) -> None:
     chosen = options(short_dir)
-    old, new = Side(chosen, "old"), Side(chosen, "new")
-    async with Kubelet(chosen.registry_dir).running() as kubelet, old.running():
+    old, new = DoorSide(chosen, "old"), DoorSide(chosen, "new")
+    async with DoorKubelet(chosen.registry_dir).running() as kubelet, old.running():
         await old.registered()
         leaving = await relieve(old)
         async with new.running():
@@ -219,13 +219,13 @@ async def test_names_of_a_predecessor_that_is_killed_while_it_leaves_go(short_di
     for server, name in zip(servers, names, strict=True):
         server.bind(str(name))
         server.listen()
-    new = Side(chosen)
+    new = DoorSide(chosen)
     async with new.running():
         await eventually(lambda: new.door.status().registration_socket)
         assert all(name.exists() for name in names), "a live predecessor's names were taken"
         for server in servers:
             server.close()
-        async with Kubelet(chosen.registry_dir).running():
+        async with DoorKubelet(chosen.registry_dir).running():
             await new.registered()
             await eventually(lambda: not any(name.exists() for name in names), "looked for every second", within=120)
 
@@ -236,10 +236,10 @@ async def test_health_is_told_again_when_a_predecessor_has_gone(
     """A kubelet up to 1.36 has forgotten it by then."""
     monkeypatch.setattr(health_stream, "FIRST_REPEAT", 30.0)
     chosen = options(short_dir)
-    old, new = Side(chosen, "old"), Side(chosen, "new")
+    old, new = DoorSide(chosen, "old"), DoorSide(chosen, "new")
     for side in (old, new):
         side.door.apply(view(offered("gpu-0")))
-    async with Kubelet(chosen.registry_dir).running(), old.running():
+    async with DoorKubelet(chosen.registry_dir).running(), old.running():
         await old.registered()
         leaving = await relieve(old)
         async with new.running(), channel(await new.serving()) as connection:
@@ -257,7 +257,7 @@ async def test_health_is_told_again_when_a_predecessor_has_gone(
 async def test_a_door_that_never_served_has_nothing_to_hand_over(short_dir: Path) -> None:
     chosen = options(short_dir)
     chosen.registry_dir.rmdir()
-    side = Side(chosen)
+    side = DoorSide(chosen)
     async with side.running():
         await eventually(lambda: side.door.status().state is RegistrationState.FAILED)
         side.door.hand_over()

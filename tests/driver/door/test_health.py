@@ -21,7 +21,7 @@ from protos.drahealth.v1 import api_pb2_grpc as v1_grpc
 from protos.drahealth.v1alpha1 import api_pb2 as v1alpha1
 from protos.drahealth.v1alpha1 import api_pb2_grpc as v1alpha1_grpc
 from tests.driver.door.kubelet import channel
-from tests.making.dra_door import Side, offered, options, view
+from tests.making.dra_door import DoorSide, offered, options, view
 from tests.making.virtual_time import in_virtual_time
 from tests.waiting import eventually
 
@@ -35,7 +35,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def watching(side: Side, module: Any = v1, grpc_module: Any = v1_grpc) -> AsyncIterator[Any]:
+async def watching(side: DoorSide, module: Any = v1, grpc_module: Any = v1_grpc) -> AsyncIterator[Any]:
     """A health stream to the door."""
     socket = await side.serving()
     async with channel(socket) as connection:
@@ -51,7 +51,7 @@ async def test_both_versions_report_every_field_at_once(
     # What is not reported at once would not be reported before the test's patience is over.
     for name in ("FIRST_REPEAT", "EVERY"):
         monkeypatch.setattr(health_stream, name, 3600.0)
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running():
         ill = offered("gpu-1", ILL, healthy=False, reason=ILL.reason, cause=Cause.HEALTH)
         side.door.apply(view(offered("gpu-0"), ill))
@@ -68,7 +68,7 @@ async def test_both_versions_report_every_field_at_once(
 
 
 async def test_streams_end_in_order_with_the_door(short_dir: Path) -> None:
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     side.door.apply(view(offered("gpu-0")))
     async with side.running(), watching(side) as one, watching(side, v1alpha1, v1alpha1_grpc) as two:
         for stream in (one, two):
@@ -84,7 +84,7 @@ async def test_streams_end_in_order_with_the_door(short_dir: Path) -> None:
 
 
 async def test_a_change_is_reported_to_every_stream(short_dir: Path) -> None:
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     side.door.apply(view(offered("gpu-0")))
     async with side.running(), watching(side) as one, watching(side) as two:
         for stream in (one, two):

@@ -17,14 +17,14 @@ from node.values import replace
 from protos.drahealth.v1 import api_pb2 as health
 from protos.drahealth.v1 import api_pb2_grpc as health_grpc
 from protos.pluginregistration.v1 import api_pb2, api_pb2_grpc
-from tests.driver.door.kubelet import Kubelet, channel
-from tests.making.dra_door import DRIVER, Side, offered, options, view
+from tests.driver.door.kubelet import DoorKubelet, channel
+from tests.making.dra_door import DRIVER, DoorSide, offered, options, view
 from tests.waiting import eventually
 
 
 async def test_the_kubelet_is_told_every_version_the_newest_first(short_dir: Path) -> None:
-    side = Side(options(short_dir))
-    async with Kubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
+    side = DoorSide(options(short_dir))
+    async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
         await side.registered()
         (info,) = kubelet.infos
         assert (info.type, info.name) == ("DRAPlugin", DRIVER)
@@ -41,8 +41,8 @@ async def test_the_kubelet_is_told_every_version_the_newest_first(short_dir: Pat
 
 
 async def test_health_that_is_off_is_neither_announced_nor_served(short_dir: Path) -> None:
-    side = Side(options(short_dir, health=False))
-    async with Kubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
+    side = DoorSide(options(short_dir, health=False))
+    async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
         await side.registered()
         assert list(kubelet.infos[0].supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin"]
         async with channel(kubelet.endpoints[0]) as connection:
@@ -55,7 +55,7 @@ async def test_health_that_is_off_is_neither_announced_nor_served(short_dir: Pat
 
 
 async def test_the_endpoint_is_the_path_that_the_kubelet_sees(short_dir: Path) -> None:
-    side = Side(options(short_dir, plugins_dir_on_host=Path("/mnt/kubelet/plugins")))
+    side = DoorSide(options(short_dir, plugins_dir_on_host=Path("/mnt/kubelet/plugins")))
     async with side.running():
         await side.serving()
         socket = side.door.status().registration_socket
@@ -68,7 +68,7 @@ async def test_the_endpoint_is_the_path_that_the_kubelet_sees(short_dir: Path) -
 
 
 async def test_sockets_have_names_of_their_own_and_are_closed_to_others(short_dir: Path) -> None:
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running():
         await eventually(lambda: side.door.status().registration_socket)
         status = side.door.status()
@@ -93,8 +93,8 @@ def test_a_name_too_long_for_a_socket_gives_way_to_a_hash(short_dir: Path) -> No
 
 
 async def test_a_refusal_is_told_and_met_with_new_sockets(short_dir: Path) -> None:
-    side = Side(options(short_dir))
-    kubelet = Kubelet(short_dir / "plugins_registry")
+    side = DoorSide(options(short_dir))
+    kubelet = DoorKubelet(short_dir / "plugins_registry")
     kubelet.verdict = "RegisterPlugin error -- plugin validation failed with err: no"
     async with kubelet.running(), side.running():
         await eventually(lambda: side.door.status().state is RegistrationState.FAILED)
@@ -111,20 +111,20 @@ async def test_a_refusal_is_told_and_met_with_new_sockets(short_dir: Path) -> No
 
 
 async def test_a_kubelet_that_never_asks_is_offered_new_sockets(short_dir: Path) -> None:
-    side = Side(options(short_dir, patience=0.05))
+    side = DoorSide(options(short_dir, patience=0.05))
     async with side.running():
         first = await eventually(lambda: side.door.status().socket)
         assert side.door.waiting_for()[0].startswith(f"DRA driver {DRIVER} is waiting: no kubelet has asked yet in ")
         await eventually(lambda: side.door.status().socket not in (None, first))
         assert "failed" in side.counted.lines
-        async with Kubelet(short_dir / "plugins_registry").running() as kubelet:
+        async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet:
             await side.registered()
             await eventually(lambda: kubelet.endpoints == [str(side.door.status().socket)], str(kubelet.endpoints))
 
 
 async def test_a_socket_that_others_remove_is_served_anew_without_a_gap(short_dir: Path) -> None:
-    side = Side(options(short_dir))
-    async with Kubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
+    side = DoorSide(options(short_dir))
+    async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
         await side.registered()
         first = side.door.status().socket
         assert first is not None
@@ -137,8 +137,8 @@ async def test_a_socket_that_others_remove_is_served_anew_without_a_gap(short_di
 
 
 async def test_a_registration_socket_that_others_remove_is_served_anew(short_dir: Path) -> None:
-    side = Side(options(short_dir))
-    async with Kubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
+    side = DoorSide(options(short_dir))
+    async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
         await side.registered()
         removed = side.door.status().registration_socket
         assert removed is not None
@@ -149,10 +149,10 @@ async def test_a_registration_socket_that_others_remove_is_served_anew(short_dir
 
 
 async def test_a_restarted_kubelet_finds_the_driver_by_itself(short_dir: Path) -> None:
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running():
         for _ in range(2):
-            async with Kubelet(short_dir / "plugins_registry").running() as kubelet:
+            async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet:
                 await eventually(kubelet.known)
                 await side.registered()
                 assert (await kubelet.prepare("a")).claims["a"].error == ""
@@ -162,14 +162,14 @@ async def test_a_restarted_kubelet_finds_the_driver_by_itself(short_dir: Path) -
 async def test_a_registry_that_is_missing_is_said_and_waited_for(short_dir: Path) -> None:
     chosen = options(short_dir)
     chosen.registry_dir.rmdir()
-    side = Side(chosen)
+    side = DoorSide(chosen)
     async with side.running():
         await eventually(lambda: side.door.status().state is RegistrationState.FAILED)
         (line,) = side.door.waiting_for()
         assert f"{chosen.registry_dir}: the folder does not exist; create it or correct the setting" in line
         assert side.told.events[0][1] == "DriverSocketFailed"
         chosen.registry_dir.mkdir(mode=0o750)
-        async with Kubelet(chosen.registry_dir).running():
+        async with DoorKubelet(chosen.registry_dir).running():
             await side.registered()
     assert len(side.told.events) == 1
 
@@ -187,7 +187,7 @@ async def test_dead_sockets_of_a_predecessor_go_and_those_of_others_stay(short_d
         _dead_socket(path)
     file = chosen.folder / "dra-22222222.sock"
     file.touch()
-    side = Side(chosen)
+    side = DoorSide(chosen)
     async with side.running():
         await eventually(lambda: side.door.status().registration_socket)
         assert file.exists()
@@ -202,7 +202,7 @@ def _dead_socket(path: Path) -> None:
 
 
 async def test_status_follows_a_kubelet_that_asks_and_says_nothing(short_dir: Path) -> None:
-    side = Side(options(short_dir, patience=3600.0))
+    side = DoorSide(options(short_dir, patience=3600.0))
     async with side.running():
         await side.serving()
         socket = side.door.status().registration_socket
@@ -228,7 +228,7 @@ async def notified(path: Path, problem: str = "") -> None:
         await api_pb2_grpc.RegistrationStub(connection).NotifyRegistrationStatus(status, timeout=60)
 
 
-async def registration(side: Side) -> Path:
+async def registration(side: DoorSide) -> Path:
     await side.serving()
     path = side.door.status().registration_socket
     assert path is not None
@@ -236,7 +236,7 @@ async def registration(side: Side) -> Path:
 
 
 async def test_kubelet_that_has_asked_and_says_nothing_is_why_it_is_not_ready(short_dir: Path) -> None:
-    side = Side(options(short_dir, patience=3600.0))
+    side = DoorSide(options(short_dir, patience=3600.0))
     async with side.running():
         await asked(await registration(side))
         assert side.door.waiting_for() == (
@@ -245,9 +245,9 @@ async def test_kubelet_that_has_asked_and_says_nothing_is_why_it_is_not_ready(sh
 
 
 async def test_kubelet_that_listens_is_not_doubted_when_somebody_else_asks(short_dir: Path) -> None:
-    side = Side(options(short_dir, patience=3600.0))
+    side = DoorSide(options(short_dir, patience=3600.0))
     side.door.apply(view(offered("gpu-0")))
-    async with Kubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
+    async with DoorKubelet(short_dir / "plugins_registry").running() as kubelet, side.running():
         await side.registered()
         async with channel(kubelet.endpoints[-1]) as connection:
             stream = health_grpc.DRAResourceHealthStub(connection).NodeWatchResources(
@@ -264,8 +264,8 @@ async def test_kubelet_that_listens_is_not_doubted_when_somebody_else_asks(short
 
 
 async def test_ostler_that_asks_other_sockets_is_not_taken_for_a_kubelet(short_dir: Path) -> None:
-    side = Side(options(short_dir))
-    async with Kubelet(short_dir / "plugins_registry").running(), side.running():
+    side = DoorSide(options(short_dir))
+    async with DoorKubelet(short_dir / "plugins_registry").running(), side.running():
         await side.registered()
         async with channel(await registration(side)) as connection:
             stub = api_pb2_grpc.RegistrationStub(connection)
@@ -274,7 +274,7 @@ async def test_ostler_that_asks_other_sockets_is_not_taken_for_a_kubelet(short_d
 
 
 async def test_word_about_sockets_that_were_replaced_counts_for_nothing(short_dir: Path) -> None:
-    side = Side(options(short_dir, patience=0.05))
+    side = DoorSide(options(short_dir, patience=0.05))
     async with side.running():
         first = await registration(side)
         await eventually(lambda: side.door.status().registration_socket not in (None, first))
@@ -289,7 +289,7 @@ async def test_word_about_sockets_that_were_replaced_counts_for_nothing(short_di
 
 
 async def test_who_leaves_takes_no_word_of_a_kubelet(short_dir: Path) -> None:
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running():
         path = await registration(side)
         side.door.hand_over()
@@ -309,7 +309,7 @@ async def test_sockets_that_cannot_be_are_tried_again_in_time_and_not_with_every
     monkeypatch.setattr(door, "FIRST_DELAY", 60.0)
     chosen = options(short_dir)
     chosen.registry_dir.rmdir()
-    side = Side(chosen)
+    side = DoorSide(chosen)
     async with side.running():
         await eventually(lambda: side.door.status().state is RegistrationState.FAILED)
         for number in range(30):
@@ -325,7 +325,7 @@ async def test_sockets_that_cannot_be_are_told_once_and_tried_for_as_long_as_it_
     monkeypatch.setattr(door, "LONGEST_DELAY", 0.02)
     chosen = options(short_dir)
     chosen.registry_dir.rmdir()
-    side = Side(chosen)
+    side = DoorSide(chosen)
     async with side.running():
         await eventually(lambda: side.counted.lines.count("failed") >= 20)
         assert len(side.told.events) == 1
@@ -333,7 +333,7 @@ async def test_sockets_that_cannot_be_are_told_once_and_tried_for_as_long_as_it_
 
 
 async def test_kubelet_that_says_the_same_twice_changes_nothing(short_dir: Path) -> None:
-    side = Side(options(short_dir))
+    side = DoorSide(options(short_dir))
     async with side.running():
         path = await registration(side)
         await notified(path)

@@ -46,7 +46,7 @@ OPERATIONS = st.one_of(
 )
 
 
-class History:
+class _History:
     """A node on which one thing happens after the other."""
 
     def __init__(self, root: Path) -> None:
@@ -118,7 +118,7 @@ class History:
 
 
 async def scenario(root: Path, operations: list[tuple[str, Any]]) -> None:
-    history = History(root)
+    history = _History(root)
     await history.begin()
     for name, about in operations:
         try:

@@ -20,7 +20,7 @@ from driver.metadata.reports import InterfaceReports
 from driver.names import MetadataVersion
 from kube.bodies import JsonObject
 from node.interfaces.model import AttachedInterface
-from tests.making.claim_service import DRIVER, GPU0, GPU1, GPU2, Node, claim, reference, result
+from tests.making.claim_service import DRIVER, GPU0, GPU1, GPU2, ClaimNode, claim, reference, result
 from tests.making.claim_status import NIC, nic
 
 BOTH = (MetadataVersion.V1ALPHA1, MetadataVersion.V1BETA1)
@@ -29,15 +29,15 @@ NETWORK = {"interfaceName": "net1", "ips": ["10.0.0.2/24"], "hardwareAddress": "
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Node:
+def node(tmp_path: Path) -> ClaimNode:
     """A node with GPUs and a NIC, whose claims get metadata files of both versions."""
-    made = Node(tmp_path)
+    made = ClaimNode(tmp_path)
     made.devices = (*made.devices, nic(ifName="eth2", mac="b8:ce:f6:00:00:01"))
     made.with_options(metadata_versions=BOTH)
     return made
 
 
-class Counted(ClaimObserver):
+class _Counted(ClaimObserver):
     def __init__(self) -> None:
         self.failures = 0
 
@@ -46,7 +46,7 @@ class Counted(ClaimObserver):
 
 
 async def attach(
-    node: Node, service: ClaimService, *interfaces: AttachedInterface, observer: ClaimObserver | None = None
+    node: ClaimNode, service: ClaimService, *interfaces: AttachedInterface, observer: ClaimObserver | None = None
 ) -> None:
     """Report that these interfaces are in the pod of the first claim."""
     status = ClaimStatusWriter(DRIVER, NoApi(), events=node.events)
@@ -70,19 +70,19 @@ def cdi_names(answer: tuple[PreparedDevice, ...]) -> list[tuple[str, ...]]:
     return [device.cdi_devices for device in answer]
 
 
-def mount_of(node: Node, request: str = "gpu") -> dict[str, Any]:
+def mount_of(node: ClaimNode, request: str = "gpu") -> dict[str, Any]:
     spec = json.loads((node.root / "cdi" / f"{DRIVER}_metadata_uid-1_{request}.json").read_text())
     mount: dict[str, Any] = spec["devices"][0]["containerEdits"]["mounts"][0]
     return mount
 
 
-def published(node: Node, name: str) -> Any:
+def published(node: ClaimNode, name: str) -> Any:
     device = node.view.device(name)
     assert isinstance(device, DraDevice)
     return slice_device(device)["attributes"]
 
 
-async def test_the_first_device_of_each_request_mounts_its_file(node: Node) -> None:
+async def test_the_first_device_of_each_request_mounts_its_file(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1), result(GPU2, "other")))
     answer = await (await node.started()).prepare(reference())
     assert cdi_names(answer) == [
@@ -92,7 +92,7 @@ async def test_the_first_device_of_each_request_mounts_its_file(node: Node) -> N
     ]
 
 
-async def test_a_file_says_the_same_in_every_version_the_newest_first(node: Node) -> None:
+async def test_a_file_says_the_same_in_every_version_the_newest_first(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1)))
     await (await node.started()).prepare(reference())
     devices = [
@@ -109,7 +109,7 @@ async def test_a_file_says_the_same_in_every_version_the_newest_first(node: Node
     ]
 
 
-async def test_the_spec_mounts_the_file_where_containers_look_for_it(node: Node) -> None:
+async def test_the_spec_mounts_the_file_where_containers_look_for_it(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     assert json.loads((node.root / "cdi" / "ostler.dev_metadata_uid-1_gpu.json").read_text()) == {
@@ -135,7 +135,7 @@ async def test_the_spec_mounts_the_file_where_containers_look_for_it(node: Node)
     assert [each.stat().st_mode & 0o777 for each in (path, path.parent, path.parent.parent)] == [0o644, 0o755, 0o755]
 
 
-async def test_a_claim_from_a_template_has_the_pods_name_for_it(node: Node) -> None:
+async def test_a_claim_from_a_template_has_the_pods_name_for_it(node: ClaimNode) -> None:
     body: Any = claim(1, result(GPU0))
     body["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "fast"}
     node.reader.put(body)
@@ -145,7 +145,7 @@ async def test_a_claim_from_a_template_has_the_pods_name_for_it(node: Node) -> N
     assert node.metadata()[0]["podClaimName"] == "fast"
 
 
-async def test_an_annotation_that_is_no_name_makes_no_path(node: Node) -> None:
+async def test_an_annotation_that_is_no_name_makes_no_path(node: ClaimNode) -> None:
     body: Any = claim(1, result(GPU0))
     body["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "../../../etc"}
     node.reader.put(body)
@@ -153,21 +153,21 @@ async def test_an_annotation_that_is_no_name_makes_no_path(node: Node) -> None:
     assert "/resourceclaims/claim-1/gpu/" in mount_of(node)["containerPath"]
 
 
-async def test_the_alternative_that_was_chosen_is_in_the_file_and_not_in_its_path(node: Node) -> None:
+async def test_the_alternative_that_was_chosen_is_in_the_file_and_not_in_its_path(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0, "gpu/large")))
     answer = await (await node.started()).prepare(reference())
     assert node.metadata()[0]["requests"][0]["name"] == "gpu/large"
     assert cdi_names(answer)[0][1] == "ostler.dev/metadata=uid-1_gpu"
 
 
-async def test_a_request_that_cannot_be_a_folder_is_refused(node: Node) -> None:
+async def test_a_request_that_cannot_be_a_folder_is_refused(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0, "..")))
     with pytest.raises(ClaimError, match=r"request '\.\.' .*so it can have no metadata file"):
         await (await node.started()).prepare(reference())
     assert not node.data_dir.exists()
 
 
-async def test_without_versions_there_are_no_files(node: Node) -> None:
+async def test_without_versions_there_are_no_files(node: ClaimNode) -> None:
     node.with_options(metadata_versions=())
     node.reader.put(claim(1, result(GPU0)))
     answer = await (await node.started()).prepare(reference())
@@ -177,7 +177,7 @@ async def test_without_versions_there_are_no_files(node: Node) -> None:
 
 @pytest.mark.parametrize(("first", "then"), [(BOTH, ()), ((), BOTH), (BOTH, BOTH[:1])])
 async def test_a_prepared_claim_keeps_its_answer_whatever_the_options_become(
-    node: Node, first: tuple[MetadataVersion, ...], then: tuple[MetadataVersion, ...]
+    node: ClaimNode, first: tuple[MetadataVersion, ...], then: tuple[MetadataVersion, ...]
 ) -> None:
     node.with_options(metadata_versions=first)
     node.reader.put(claim(1, result(GPU0)))
@@ -191,7 +191,7 @@ async def test_a_prepared_claim_keeps_its_answer_whatever_the_options_become(
     assert await service.prepare(reference()) == answer
 
 
-async def test_a_release_removes_files_and_folders(node: Node) -> None:
+async def test_a_release_removes_files_and_folders(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(GPU1, "other")))
     service = await node.started()
     await service.prepare(reference())
@@ -200,7 +200,7 @@ async def test_a_release_removes_files_and_folders(node: Node) -> None:
     assert list((node.data_dir / "dra-device-metadata").iterdir()) == []
 
 
-async def test_lost_files_are_written_again(node: Node) -> None:
+async def test_lost_files_are_written_again(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -217,7 +217,7 @@ async def test_lost_files_are_written_again(node: Node) -> None:
     assert path.read_text() == text
 
 
-async def test_files_of_a_claim_that_nobody_knows_are_swept(node: Node) -> None:
+async def test_files_of_a_claim_that_nobody_knows_are_swept(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     await (await node.started()).prepare(reference())
     node.record_path(1).unlink()
@@ -229,7 +229,7 @@ async def test_files_of_a_claim_that_nobody_knows_are_swept(node: Node) -> None:
     assert not node.metadata_path(1).exists()
 
 
-async def test_a_reboot_ends_what_files_say_of_interfaces(node: Node) -> None:
+async def test_a_reboot_ends_what_files_say_of_interfaces(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(NIC, "nic")))
     service = await node.started()
     await service.prepare(reference())
@@ -241,7 +241,7 @@ async def test_a_reboot_ends_what_files_say_of_interfaces(node: Node) -> None:
     assert "networkData" not in node.metadata(1, "nic")[0]["requests"][0]["devices"][0]
 
 
-async def test_interfaces_in_the_pod_come_into_the_file_that_containers_have(node: Node) -> None:
+async def test_interfaces_in_the_pod_come_into_the_file_that_containers_have(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0), result(NIC, "nic")))
     service = await node.started()
     await service.prepare(reference())
@@ -260,7 +260,7 @@ async def test_interfaces_in_the_pod_come_into_the_file_that_containers_have(nod
     assert node.metadata_path(1, "nic").read_text() == before
 
 
-async def test_a_file_never_becomes_shorter(node: Node) -> None:
+async def test_a_file_never_becomes_shorter(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(NIC, "nic")))
     service = await node.started()
     await service.prepare(reference())
@@ -274,7 +274,7 @@ async def test_a_file_never_becomes_shorter(node: Node) -> None:
     assert first["metadata"]["generation"] == 3
 
 
-async def test_a_file_that_a_kill_left_half_written_is_mended_in_place(node: Node) -> None:
+async def test_a_file_that_a_kill_left_half_written_is_mended_in_place(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(NIC, "nic")))
     await (await node.started()).prepare(reference())
     path = node.metadata_path(1, "nic")
@@ -286,7 +286,7 @@ async def test_a_file_that_a_kill_left_half_written_is_mended_in_place(node: Nod
     assert path.stat().st_ino == inode
 
 
-async def test_interfaces_of_claims_without_files_write_nothing(node: Node) -> None:
+async def test_interfaces_of_claims_without_files_write_nothing(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
@@ -295,16 +295,16 @@ async def test_interfaces_of_claims_without_files_write_nothing(node: Node) -> N
     assert node.metadata_path(1).read_text() == text
 
 
-def _block(node: Node) -> None:
+def _block(node: ClaimNode) -> None:
     """Put a file where the folder of all metadata files should be."""
     node.data_dir.parent.mkdir(exist_ok=True)
     node.data_dir.write_text("in the way")
 
 
-async def test_a_claim_whose_files_cannot_be_written_goes_without_them(node: Node) -> None:
+async def test_a_claim_whose_files_cannot_be_written_goes_without_them(node: ClaimNode) -> None:
     _block(node)
     node.reader.put(claim(1, result(GPU0)))
-    observer = Counted()
+    observer = _Counted()
     service = await node.started(observer=observer)
     answer = await service.prepare(reference())
     assert cdi_names(answer) == [(f"ostler.dev/claim=uid-1-{GPU0}",)]
@@ -317,7 +317,7 @@ async def test_a_claim_whose_files_cannot_be_written_goes_without_them(node: Nod
     assert await (await node.started()).prepare(reference()) == answer
 
 
-async def test_a_claim_whose_files_are_required_waits_for_them(node: Node) -> None:
+async def test_a_claim_whose_files_are_required_waits_for_them(node: ClaimNode) -> None:
     _block(node)
     node.with_options(metadata_required=True)
     node.reader.put(claim(1, result(GPU0)))
@@ -331,10 +331,10 @@ async def test_a_claim_whose_files_are_required_waits_for_them(node: Node) -> No
 
 
 async def test_interfaces_that_cannot_be_written_into_the_file_are_reported(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: ClaimNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     node.reader.put(claim(1, result(NIC, "nic")))
-    observer = Counted()
+    observer = _Counted()
     service = await node.started(observer=observer)
     await service.prepare(reference())
 
@@ -349,14 +349,14 @@ async def test_interfaces_that_cannot_be_written_into_the_file_are_reported(
     assert observer.failures == 1
 
 
-async def test_people_see_the_files(node: Node) -> None:
+async def test_people_see_the_files(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
     await service.prepare(reference())
     assert service.statuses()[0].metadata_files == (str(node.metadata_path(1)),)
 
 
-async def test_a_record_keeps_its_description(node: Node) -> None:
+async def test_a_record_keeps_its_description(node: ClaimNode) -> None:
     node.reader.put(claim(1, result(GPU0)))
     service: ClaimService = await node.started()
     await service.prepare(reference())

@@ -9,12 +9,12 @@ import pytest
 from driver.resource_api.async_client import AsyncResourceApi
 from sandbox.apiserver.server import ApiServer
 from tests.making.resource_api import async_api_of
-from tests.making.watched_node import World
+from tests.making.watched_node import WatchedWorld
 
 
 @pytest.fixture
-def world(server: ApiServer) -> World:
-    return World(server)
+def world(server: ApiServer) -> WatchedWorld:
+    return WatchedWorld(server)
 
 
 @pytest.fixture

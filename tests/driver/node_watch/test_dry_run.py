@@ -8,8 +8,7 @@ from driver.node_watch.slice_features import asked
 from driver.resource_api.client import ResourceApi
 from node.door_policy import Taints
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.kube.server import Answer
-from tests.kube.server import ApiServer as Scripted
+from tests.kube.server import CannedAnswer, StubApiServer
 from tests.making.resource_api import client_of
 
 DRIVER, NODE = "ostler.dev", "node-1"
@@ -82,11 +81,11 @@ def test_a_server_that_is_away_is_asked_again() -> None:
 
 
 def test_an_answer_that_is_no_slice_is_none() -> None:
-    with Scripted() as words:
+    with StubApiServer() as words:
         groups = {"versions": [{"version": "v1"}]}
         plurals = {"resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]}
         answers: dict[str, object] = {"/apis/resource.k8s.io": groups, "/apis/resource.k8s.io/v1": plurals}
-        words.respond = lambda request: Answer.of(answers.get(request.path, {"spec": {"devices": []}}))
+        words.respond = lambda request: CannedAnswer.of(answers.get(request.path, {"spec": {"devices": []}}))
         api = api_of(words.url)
         support = asked(api, DRIVER, NODE, "v1.36.0")
         assert (support.taints, support.text) == (

@@ -11,13 +11,13 @@ from driver.resource_api.client import ResourceApi
 from sandbox.apiserver.server import ApiServer
 from tests.making.events import RecordedEvents
 from tests.making.resource_api import client_of
-from tests.making.watched_node import TEAM, World
+from tests.making.watched_node import TEAM, WatchedWorld
 from tests.waiting import background, eventually
 
 T = TypeVar("T")
 
 
-async def test_a_pod_whose_taint_ends_while_others_are_evicted_stays(server: ApiServer, world: World) -> None:
+async def test_a_pod_whose_taint_ends_while_others_are_evicted_stays(server: ApiServer, world: WatchedWorld) -> None:
     uids = {name: world.made({"name": name}, {"nodeName": "node-1", "containers": []}) for name in ("a", "b", "c")}
     wanted = {uid: EvictedPod(uid, TEAM, name, "gpu-0") for name, uid in uids.items()}
 

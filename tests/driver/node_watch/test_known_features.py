@@ -37,7 +37,7 @@ class CountingApi(ResourceApi):
         return super().release()
 
 
-class Process:
+class _Process:
     """An agent's process with a client of its own; ``ahead``: seconds that its clock is ahead."""
 
     def __init__(self, server: ApiServer, state: Path, ahead: float = 0.0) -> None:
@@ -82,7 +82,7 @@ class Process:
         self.api.close()
 
 
-async def settled(process: Process) -> None:
+async def settled(process: _Process) -> None:
     """Wait until everything that a start asks for is answered and on disk."""
     features = process.keeper.features
     await eventually(lambda: features.look.at)
@@ -91,14 +91,14 @@ async def settled(process: Process) -> None:
 
 async def first_process(server: ApiServer, state: Path) -> None:
     server.store.create("nodes", {"metadata": {"name": NODE}})
-    process = Process(server, state)
+    process = _Process(server, state)
     async with process.running():
         await settled(process)
         assert process.questions == (1, 1)
     server.requests.clear()
 
 
-async def looked(process: Process) -> None:
+async def looked(process: _Process) -> None:
     """Wait until the process knows whether it has to ask; later questions have a reason of their own."""
     await eventually(lambda: process.keeper.failing == ())
     await process.api.call(lambda api: api.node(NODE))
@@ -106,7 +106,7 @@ async def looked(process: Process) -> None:
 
 async def test_a_restart_asks_neither_question(server: ApiServer, tmp_path: Path) -> None:
     await first_process(server, tmp_path)
-    process = Process(server, tmp_path)
+    process = _Process(server, tmp_path)
     async with process.running() as keeper:
         await looked(process)
         assert keeper.features.support.kept
@@ -118,7 +118,7 @@ async def test_the_next_check_comes_when_it_would_have_come_without_the_restart(
     server: ApiServer, tmp_path: Path
 ) -> None:
     await first_process(server, tmp_path)
-    process = Process(server, tmp_path, ahead=LOOK_EVERY - 5)
+    process = _Process(server, tmp_path, ahead=LOOK_EVERY - 5)
     async with process.running() as keeper:
         await eventually(lambda: keeper.features.look.at > time.time() + LOOK_EVERY / 2)
         assert process.questions == (1, 0), "the release is the same, so the answer is"
@@ -131,7 +131,7 @@ async def test_an_answer_that_is_old_or_of_the_future_is_asked_for_again(
     server: ApiServer, tmp_path: Path, ahead: float
 ) -> None:
     await first_process(server, tmp_path)
-    process = Process(server, tmp_path, ahead)
+    process = _Process(server, tmp_path, ahead)
     async with process.running():
         await eventually(lambda: process.questions == (1, 1))
 
@@ -140,7 +140,7 @@ async def test_another_server_is_asked_at_once(server: ApiServer, tmp_path: Path
     await first_process(server, tmp_path)
     with ApiServer(GATES_OFF, minor=35) as other:
         other.store.create("nodes", {"metadata": {"name": NODE}})
-        process = Process(other, tmp_path)
+        process = _Process(other, tmp_path)
         async with process.running() as keeper:
             await eventually(lambda: keeper.features.support.taints is Taints.DROPPED)
             await eventually(lambda: load(tmp_path)[0].look == LastLook(), "there is nothing to trust")
@@ -150,7 +150,7 @@ async def test_a_server_that_drops_taints_is_asked_at_every_start(tmp_path: Path
     with ApiServer(GATES_OFF) as server:
         server.store.create("nodes", {"metadata": {"name": NODE}})
         for count in (1, 2):
-            process = Process(server, tmp_path)
+            process = _Process(server, tmp_path)
             async with process.running() as keeper:
                 await eventually(lambda: len(server.requests.of("create")) == count)  # noqa: B023 - waited for
                 await eventually(lambda: keeper.features.support.taints is Taints.DROPPED)
@@ -160,7 +160,7 @@ async def test_a_server_that_drops_taints_is_asked_at_every_start(tmp_path: Path
 async def test_a_doubt_undoes_what_was_remembered_also_for_the_next_process(server: ApiServer, tmp_path: Path) -> None:
     await first_process(server, tmp_path)
     server.faults.add("create", status=500, count=-1)
-    process = Process(server, tmp_path)
+    process = _Process(server, tmp_path)
     async with process.running() as keeper:
         await looked(process)
         keeper.features.doubt()
@@ -169,7 +169,7 @@ async def test_a_doubt_undoes_what_was_remembered_also_for_the_next_process(serv
         assert keeper.features.support.kept, "the last answer counts meanwhile"
     server.faults.clear()
     server.gates(GATES_OFF)
-    process = Process(server, tmp_path)
+    process = _Process(server, tmp_path)
     async with process.running() as keeper:
         await eventually(lambda: keeper.features.support.taints is Taints.DROPPED)
 
@@ -177,7 +177,7 @@ async def test_a_doubt_undoes_what_was_remembered_also_for_the_next_process(serv
 async def test_rules_with_partitions_ask_about_counters_once(server: ApiServer, tmp_path: Path) -> None:
     await first_process(server, tmp_path)
     for asked in ((1, 1), (0, 0)):
-        process = Process(server, tmp_path)
+        process = _Process(server, tmp_path)
         process.keeper.acting(DIVIDED)
         async with process.running() as keeper:
             await eventually(lambda: keeper.features.counts)
@@ -191,7 +191,7 @@ async def test_rules_with_partitions_ask_about_counters_once(server: ApiServer, 
 async def test_a_damaged_record_is_told_and_the_server_is_asked(server: ApiServer, tmp_path: Path) -> None:
     await first_process(server, tmp_path)
     (tmp_path / NAME).write_bytes((tmp_path / NAME).read_bytes()[:-9])
-    process = Process(server, tmp_path)
+    process = _Process(server, tmp_path)
     async with process.running():
         await settled(process)
         assert process.questions == (1, 1)
@@ -205,7 +205,7 @@ async def test_a_look_that_cannot_be_written_is_no_news(
     state = tmp_path / "state"
     state.mkdir()
     await first_process(server, state)
-    process = Process(server, state, ahead=LOOK_EVERY - 0.5)
+    process = _Process(server, state, ahead=LOOK_EVERY - 0.5)
     (state / NAME).unlink()
     state.rmdir()
     with caplog.at_level(logging.INFO, "ostler.doors"):
@@ -218,7 +218,7 @@ async def test_a_look_that_is_withdrawn_is_written_until_it_is_on_the_disk(serve
     state = tmp_path / "state"
     state.mkdir()
     await first_process(server, state)
-    process = Process(server, state)
+    process = _Process(server, state)
     async with process.running() as keeper:
         await looked(process)
         server.faults.add("create", status=500, count=-1)

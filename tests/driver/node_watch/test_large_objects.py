@@ -17,7 +17,7 @@ from driver.resource_api.async_client import AsyncResourceApi
 from driver.resource_api.client import ResourceApi
 from kube.bodies import Json, JsonObject
 from kube.collection import INITIAL_END
-from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
 from tests.kube.watched import fed, query_of
 from tests.making.resource_api import client_of
 from tests.making.watched_node import DRIVER, NODE, TEAM
@@ -33,7 +33,7 @@ _END: JsonObject = {
 }
 
 
-class Cluster:
+class _Cluster:
     """Pods and claims as JSON texts, served in pages, and pods also at the begin of a watch if it ``streams`` lists."""
 
     def __init__(self) -> None:
@@ -41,12 +41,12 @@ class Cluster:
         self.lists: dict[str, list[bytes]] = {PODS: [], CLAIMS: []}
         self.changes: list[bytes] = []
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> CannedAnswer:
         path = urlsplit(asked.path).path
         if path == ROOT:
-            return Answer.of({"versions": [{"version": "v1"}]})
+            return CannedAnswer.of({"versions": [{"version": "v1"}]})
         if path == f"{ROOT}/v1":
-            return Answer.of({"resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]})
+            return CannedAnswer.of({"resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]})
         if path not in self.lists:
             return refused(404, "NotFound", f'"{path.rpartition("/")[2]}" not found')
         query = query_of(asked)
@@ -56,24 +56,24 @@ class Cluster:
             return fed(*(b'{"type":"ADDED","object":%b}\n' % item for item in self.lists[path]), _END)
         if "watch" in query:
             changes, self.changes = self.changes, []
-            return fed(*changes) if changes else Answer(wait=True)
+            return fed(*changes) if changes else CannedAnswer(wait=True)
         items = self.lists[path]
         begin, limit = int(query.get("continue", "0")), int(query.get("limit", "0")) or len(items)
         metadata = {"resourceVersion": "10"}
         if begin + limit < len(items):
             metadata["continue"] = str(begin + limit)
         page = b",".join(items[begin : begin + limit])
-        return Answer(body=b'{"metadata":%b,"items":[%b]}' % (json.dumps(metadata).encode(), page))
+        return CannedAnswer(body=b'{"metadata":%b,"items":[%b]}' % (json.dumps(metadata).encode(), page))
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster()
+def cluster() -> _Cluster:
+    return _Cluster()
 
 
 @pytest.fixture
-def server(cluster: Cluster) -> Iterator[ApiServer]:
-    with ApiServer() as made:
+def server(cluster: _Cluster) -> Iterator[StubApiServer]:
+    with StubApiServer() as made:
         made.respond = cluster.answer
         yield made
 
@@ -121,7 +121,7 @@ async def followed(url: str, count: int) -> dict[str, object]:
 
 @pytest.mark.parametrize("streams", [False, True])
 async def test_large_pods_and_claims_are_listed_in_bounded_memory(
-    streams: bool, cluster: Cluster, server: ApiServer
+    streams: bool, cluster: _Cluster, server: StubApiServer
 ) -> None:
     cluster.streams = streams
     large = b'{"a":"%b"}' % (b"x" * MEBI)
@@ -134,7 +134,7 @@ async def test_large_pods_and_claims_are_listed_in_bounded_memory(
 
 
 async def test_pods_that_nobody_but_their_author_bound_here_cost_bounded_memory_and_no_stall(
-    cluster: Cluster, server: ApiServer
+    cluster: _Cluster, server: StubApiServer
 ) -> None:
     cluster.streams = True
     refused_by_kubelet = [pod(number, 0, 128, "Failed") for number in range(250)]
@@ -148,7 +148,7 @@ async def test_pods_that_nobody_but_their_author_bound_here_cost_bounded_memory_
 @pytest.mark.parametrize("levels", [1500, 100_000])
 @pytest.mark.parametrize("driver", [DRIVER, "other.example"])
 async def test_a_device_moves_past_claims_that_nest_without_end(
-    levels: int, driver: str, cluster: Cluster, server: ApiServer
+    levels: int, driver: str, cluster: _Cluster, server: StubApiServer
 ) -> None:
     cluster.lists[CLAIMS] = [claim(0, nested(levels), driver=driver), claim(1, nested(levels), "gpu-1", driver)]
     api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=120.0)), patience=120.0)
@@ -168,7 +168,7 @@ async def test_a_device_moves_past_claims_that_nest_without_end(
     ],
 )
 async def test_a_claim_whose_allocation_cannot_be_read_may_have_any_device(
-    results: bytes, problem: str, cluster: Cluster, server: ApiServer
+    results: bytes, problem: str, cluster: _Cluster, server: StubApiServer
 ) -> None:
     odd = b'{"metadata":{"namespace":"n","name":"odd"},"status":{"allocation":{"devices":{"results":%b}}}}' % results
     cluster.lists[CLAIMS] = [claim(0), odd, claim(2)]
@@ -183,7 +183,7 @@ async def test_a_claim_whose_allocation_cannot_be_read_may_have_any_device(
 
 
 async def test_what_else_stands_in_a_claim_that_is_no_json_is_not_looked_at(
-    cluster: Cluster, server: ApiServer
+    cluster: _Cluster, server: StubApiServer
 ) -> None:
     cluster.lists[CLAIMS] = [claim(0, b"{oops}"), claim(1, b"[1 2 {}]", "gpu-0")]
     api = AsyncResourceApi(lambda: ResourceApi(client_of(server.url, whole=120.0)), patience=120.0)

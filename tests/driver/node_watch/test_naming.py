@@ -14,7 +14,7 @@ from driver.resource_api.client import ResourceApi
 from kube.bodies import JsonObject
 from sandbox.apiserver.server import ApiServer
 from tests.making.resource_api import async_api_of, client_of
-from tests.making.watched_node import DRIVER, NODE, TEAM, World
+from tests.making.watched_node import DRIVER, NODE, TEAM, WatchedWorld
 from tests.waiting import eventually
 
 
@@ -23,7 +23,7 @@ def names(api: AsyncResourceApi) -> ClaimNames:
     return ClaimNames(api, DRIVER, NODE)
 
 
-async def test_one_list_says_which_claims_name_the_devices(world: World, names: ClaimNames) -> None:
+async def test_one_list_says_which_claims_name_the_devices(world: WatchedWorld, names: ClaimNames) -> None:
     one = world.claim("one", "gpu-0", "gpu-1", users=("a",))
     world.claim("free")
     world.claim("elsewhere", "gpu-0", users=("b",), pool="node-2")
@@ -34,14 +34,14 @@ async def test_one_list_says_which_claims_name_the_devices(world: World, names: 
     assert all(each.namespace == "" for each in world.server.requests.of("list"))
 
 
-async def test_a_claim_that_only_looks_on_is_told_as_such(world: World, names: ClaimNames) -> None:
+async def test_a_claim_that_only_looks_on_is_told_as_such(world: WatchedWorld, names: ClaimNames) -> None:
     world.admin_namespace()
     world.claim("watcher", "gpu-0", users=("a",), adminAccess=True)
     assert [each.admin for each in await names.claims_naming(["gpu-0"])] == [True]
 
 
 async def test_many_claims_come_in_pages_and_other_drivers_claims_do_not_matter(
-    world: World, names: ClaimNames
+    world: WatchedWorld, names: ClaimNames
 ) -> None:
     for n in range(1100):
         world.claim(f"c{n}")
@@ -57,14 +57,14 @@ async def test_many_claims_come_in_pages_and_other_drivers_claims_do_not_matter(
 
 async def test_an_older_api_has_the_same_names() -> None:
     with ApiServer(versions=("v1beta1",)) as server:
-        world, api = World(server), async_api_of(server)
+        world, api = WatchedWorld(server), async_api_of(server)
         world.claim("one", "gpu-0", users=("a",))
         assert [each.claim.name for each in await ClaimNames(api, DRIVER, NODE).claims_naming(["gpu-0"])] == ["one"]
         api.close()
 
 
 async def test_no_list_is_begun_while_one_that_nobody_waits_for_is_under_way(
-    world: World, api: AsyncResourceApi
+    world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     names = ClaimNames(api, DRIVER, NODE, patience=0.05)
     # Not in these 50 ms: on a busy machine the client library takes longer to load.
@@ -79,7 +79,7 @@ async def test_no_list_is_begun_while_one_that_nobody_waits_for_is_under_way(
     assert world.asked("list", "resourceclaims") == 1
 
 
-async def test_each_question_has_a_list_that_is_begun_after_it(world: World, names: ClaimNames) -> None:
+async def test_each_question_has_a_list_that_is_begun_after_it(world: WatchedWorld, names: ClaimNames) -> None:
     world.claim("one", "gpu-0", users=("a",))
     found = await asyncio.gather(*(names.claims_naming(["gpu-0"]) for _ in range(3)))
     assert all(one == other for one, other in pairwise(found))

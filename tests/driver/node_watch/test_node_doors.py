@@ -28,7 +28,7 @@ from tests.waiting import background, eventually
 RULES = (Rule("nvidia.com/gpu", door=Doors.BOTH),)
 
 
-class Told:
+class _Told:
     """Events that were emitted, each with the thread it came from."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def relisted(server: ApiServer) -> bool:
 async def keeping(
     api: AsyncResourceApi,
     state: Path,
-    told: Told,
+    told: _Told,
     *,
     changed: Callable[[], None] = lambda: None,
     check: Callable[[JsonObject], None] | None = None,
@@ -94,7 +94,7 @@ async def test_the_label_and_the_annotation_of_the_own_node_are_followed(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     news: list[int] = []
-    told = Told()
+    told = _Told()
     async with keeping(api, tmp_path, told, changed=lambda: news.append(threading.get_ident())) as keeper:
         await eventually(lambda: keeper.features.support.kept)
         write(server, "dra")
@@ -118,13 +118,13 @@ async def test_what_was_known_is_known_after_a_restart_without_the_api_server(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     write(server, "both", "a.b/c=dra")
-    async with keeping(api, tmp_path, Told()) as keeper:
+    async with keeping(api, tmp_path, _Told()) as keeper:
         await eventually(lambda: keeper.features.support.kept and keeper.doors.every)
         await eventually(lambda: keeper.features.look.at)
         known = KnownDoors(NodeWords("both", "a.b/c=dra"), keeper.features.support, look=keeper.features.look)
         await eventually(lambda: load(tmp_path) == (known, ""))
     server.down()
-    async with keeping(api, tmp_path, Told(), look_every=0.01) as keeper:
+    async with keeping(api, tmp_path, _Told(), look_every=0.01) as keeper:
         assert keeper.acting(RULES).rules[0].door is Doors.BOTH
         await eventually(lambda: len(keeper.failing) == 2)
         assert keeper.acting(RULES).rules[0].door is Doors.BOTH
@@ -137,7 +137,7 @@ async def test_a_node_that_is_made_anew_counts_from_then_on(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     write(server, "dra")
-    async with keeping(api, tmp_path, Told()) as keeper:
+    async with keeping(api, tmp_path, _Told()) as keeper:
         await eventually(lambda: keeper.doors.every)
         server.store.delete("nodes", NODE)
         await eventually(lambda: relisted(server))
@@ -148,7 +148,7 @@ async def test_a_node_that_is_made_anew_counts_from_then_on(
 
 async def test_what_means_nothing_is_told_once(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
     write(server, "DRA", "a.b/c=dra")
-    told = Told()
+    told = _Told()
     async with keeping(api, tmp_path, told) as keeper:
         await eventually(lambda: told.events)
         write(server, "DRA", "a.b/c=plugin")
@@ -166,7 +166,7 @@ async def test_an_entry_that_fits_no_rule_is_told_once_and_again_when_it_comes_b
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     write(server, None, "a.b/c=dra")
-    told = Told()
+    told = _Told()
     async with keeping(api, tmp_path, told) as keeper:
         await eventually(lambda: keeper.doors.named)
         for rules in (RULES, RULES, (Rule("a.b/c"),), RULES):
@@ -180,13 +180,13 @@ async def test_another_machines_node_says_nothing(server: ApiServer, api: AsyncR
         raise NodeNotOurs(NODE, "machineID", "theirs", "ours", "/etc/machine-id")
 
     write(server, "dra")
-    async with keeping(api, tmp_path, Told(), check=check) as keeper:
+    async with keeping(api, tmp_path, _Told(), check=check) as keeper:
         await eventually(lambda: any("is not this machine" in each for each in keeper.failing))
         assert keeper.doors == NodeDoors()
 
 
 async def test_a_server_that_drops_taints_keeps_both_from_acting(tmp_path: Path) -> None:
-    told = Told()
+    told = _Told()
     with ApiServer(gates=GATES_OFF) as server:
         api = async_api_of(server)
         async with keeping(api, tmp_path, told) as keeper:
@@ -206,7 +206,7 @@ async def test_the_server_is_asked_until_it_answers_and_then_no_more(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     server.faults.add("create", status=500, count=3)
-    async with keeping(api, tmp_path, Told(), look_every=0.01) as keeper:
+    async with keeping(api, tmp_path, _Told(), look_every=0.01) as keeper:
         await eventually(lambda: "500" in keeper.features.support.text)
         await eventually(lambda: keeper.features.support.kept)
         await eventually(lambda: relisted(server))
@@ -218,14 +218,14 @@ async def test_a_server_of_another_release_is_asked_anew(tmp_path: Path) -> None
     with ApiServer(minor=36) as older, ApiServer(GATES_OFF, minor=35) as newer:
         urls = [older.url]
         api = AsyncResourceApi(lambda: made(urls[0]))
-        async with keeping(api, tmp_path, Told()) as keeper:
+        async with keeping(api, tmp_path, _Told()) as keeper:
             await eventually(lambda: keeper.features.support.kept)
             assert keeper.features.support.server == "v1.36.0+sandbox, resource.k8s.io/v1"
             await eventually(lambda: load(tmp_path)[0].support.kept)
         api.close()
         urls[0] = newer.url
         api = AsyncResourceApi(lambda: made(urls[0]))
-        async with keeping(api, tmp_path, Told()) as keeper:
+        async with keeping(api, tmp_path, _Told()) as keeper:
             assert keeper.features.support.kept
             await eventually(lambda: keeper.features.support.taints is Taints.DROPPED)
             assert keeper.features.support.server == "v1.35.0+sandbox, resource.k8s.io/v1"
@@ -237,7 +237,7 @@ def made(url: str) -> ResourceApi:
 
 
 async def test_who_doubts_has_the_server_asked_again(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
-    async with keeping(api, tmp_path, Told(), by_node=False) as keeper:
+    async with keeping(api, tmp_path, _Told(), by_node=False) as keeper:
         await eventually(lambda: keeper.features.support.kept)
         assert len(server.requests.of("create")) == 1
         keeper.features.doubt()
@@ -255,7 +255,7 @@ async def test_a_doubt_that_comes_while_the_server_is_asked_has_it_asked_again(
         assert answers.wait(30)
 
     server.faults.add("create", "race", then=hold_back)
-    async with keeping(api, tmp_path, Told(), by_node=False) as keeper:
+    async with keeping(api, tmp_path, _Told(), by_node=False) as keeper:
         await eventually(asked.is_set)
         keeper.features.doubt()
         answers.set()
@@ -266,7 +266,7 @@ async def test_a_doubt_that_comes_while_the_server_is_asked_has_it_asked_again(
 async def test_a_refusal_does_not_undo_what_is_known(server: ApiServer, api: AsyncResourceApi, tmp_path: Path) -> None:
     save(tmp_path, KnownDoors(NodeWords(), TaintSupport(Taints.KEPT, "kept", "v1")))
     server.faults.add("create", status=403, count=-1, message="no")
-    async with keeping(api, tmp_path, Told()) as keeper:
+    async with keeping(api, tmp_path, _Told()) as keeper:
         await eventually(lambda: any("refuses the dry run" in each for each in keeper.failing))
         assert keeper.features.support.kept
 
@@ -275,14 +275,14 @@ async def test_a_record_that_cannot_be_read_or_written_is_told(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
     (tmp_path / NAME).write_text("{}")
-    told = Told()
+    told = _Told()
     async with keeping(api, tmp_path, told):
         reason, text = told.events[0]
         assert reason == NOT_KEPT
         assert text.startswith(
             f"the agent reads the doors of this node from the API server again: {tmp_path / NAME} is damaged"
         )
-    told = Told()
+    told = _Told()
     async with keeping(api, tmp_path / "none", told) as keeper:
         await eventually(lambda: keeper.features.support.kept)
         await eventually(lambda: told.events)
@@ -298,7 +298,7 @@ async def test_a_record_that_cannot_be_read_or_written_is_told(
 async def test_a_record_that_could_not_be_written_is_once_it_can_be_without_news(
     server: ApiServer, api: AsyncResourceApi, tmp_path: Path
 ) -> None:
-    told, state = Told(), tmp_path / "state"
+    told, state = _Told(), tmp_path / "state"
     async with keeping(api, state, told) as keeper:
         await eventually(lambda: keeper.features.support.kept)
         await eventually(lambda: told.events)
@@ -316,7 +316,7 @@ async def test_a_node_whose_words_do_not_count_is_not_asked_for(
         DRIVER,
         NODE,
         tmp_path,
-        events=Told(),
+        events=_Told(),
         clocks=SystemClocks(random=lambda: 0.5),
         by_node=False,
         bus=EventBus(),

@@ -257,7 +257,7 @@ STEPS = st.lists(
 )
 
 
-class Server:
+class _Server:
     """An API server whose watch lags, and whose lists reach us later than they were made."""
 
     def __init__(self) -> None:
@@ -318,7 +318,7 @@ class Server:
 
 @given(STEPS)
 def test_whoever_is_there_is_never_gone_and_whoever_is_not_is_in_the_end(steps: list[Step]) -> None:
-    server = Server()
+    server = _Server()
     for step in steps:
         server.step(step)
         for each in server.pods.values():

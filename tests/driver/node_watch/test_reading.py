@@ -39,7 +39,7 @@ def taken(order: ReadingOrder, now: float) -> ReadTurn:
     return turn
 
 
-class Reader:
+class _Reader:
     """Reads one claim after the other at once: what it knows is there, everything else does not exist."""
 
     def __init__(self, order: ReadingOrder, *there: Key) -> None:
@@ -63,7 +63,7 @@ class Reader:
 
 
 def test_five_pods_with_a_hundred_missing_claims_each_cost_a_read_in_six_seconds() -> None:
-    reader = Reader(order_of(*(attacker(f"a{n}") for n in range(5))))
+    reader = _Reader(order_of(*(attacker(f"a{n}") for n in range(5))))
     reader.until(60.0)
     assert len(reader.read) <= 5 * 9
     reader.read.clear()
@@ -72,7 +72,7 @@ def test_five_pods_with_a_hundred_missing_claims_each_cost_a_read_in_six_seconds
 
 
 def test_however_many_pods_name_missing_claims_the_node_reads_ten_in_a_second() -> None:
-    reader = Reader(order_of(*(attacker(f"a{n}", f"ns-{n % 7}") for n in range(400))))
+    reader = _Reader(order_of(*(attacker(f"a{n}", f"ns-{n % 7}") for n in range(400))))
     reader.until(30.0)
     assert len(reader.read) <= PACE.burst + 30.0 * PACE.per_second + 1
     most = Counter(int(at) for at, _ in reader.read if at >= 1)
@@ -84,7 +84,7 @@ def test_a_new_pods_claim_is_read_at_once_whatever_others_name(namespace: str) -
     attack = [attacker(f"a{n}") for n in range(5)]
     order = order_of(*attack)
     honest = (namespace, "gpu")
-    reader = Reader(order, honest)
+    reader = _Reader(order, honest)
     reader.until(20.0)
     order.apply([*attack, pod("honest", "gpu", namespace=namespace)], reader.now)
     reader.until(40.0)
@@ -95,7 +95,7 @@ def test_a_new_pods_claim_is_read_at_once_whatever_others_name(namespace: str) -
 def test_another_namespace_has_every_second_turn_among_a_hundred_new_pods() -> None:
     attack = [attacker(f"a{n}") for n in range(100)]
     names = [f"gpu-{n}" for n in range(8)]
-    reader = Reader(order_of(*attack, pod("honest", *names, namespace="other")), *(("other", each) for each in names))
+    reader = _Reader(order_of(*attack, pod("honest", *names, namespace="other")), *(("other", each) for each in names))
     reader.until(0.0)
     turns = [turn.pod == "uid-honest" for _, turn in reader.read[:16]]
     assert sum(turns) == 8
@@ -103,7 +103,7 @@ def test_another_namespace_has_every_second_turn_among_a_hundred_new_pods() -> N
 
 def test_allocated_claims_cost_no_tokens_so_a_full_node_starts_as_fast_as_the_server_answers() -> None:
     pods = [pod(f"p{n}", *(f"c{n}-{m}" for m in range(8))) for n in range(110)]
-    reader = Reader(order_of(*pods), *((each.namespace, name) for each in pods for name in each.claims))
+    reader = _Reader(order_of(*pods), *((each.namespace, name) for each in pods for name in each.claims))
     reader.until(0.0)
     assert len(reader.read) == 880
     assert reader.order.next_at(0.0) is None
@@ -145,7 +145,7 @@ def test_a_pod_has_one_claim_read_at_a_time() -> None:
 
 def test_a_claim_that_pods_share_is_read_once_and_again_when_another_pod_names_it() -> None:
     pods = [pod("p", "c"), pod("q", "c")]
-    reader = Reader(order_of(*pods), ("team", "c"))
+    reader = _Reader(order_of(*pods), ("team", "c"))
     reader.until(60.0)
     assert len(reader.read) == 1
     reader.order.apply([*pods, pod("r", "c")], 60.0)
@@ -175,7 +175,7 @@ def test_pods_that_are_gone_leave_nothing_behind() -> None:
 
 
 def test_a_pod_whose_names_change_keeps_those_that_it_still_names() -> None:
-    reader = Reader(order_of(pod("p", "a", "b")), *(("team", name) for name in "abc"))
+    reader = _Reader(order_of(pod("p", "a", "b")), *(("team", name) for name in "abc"))
     reader.until(0.0)
     assert reader.order.apply([pod("p", "b", "c")], 0.0) == (("team", "a"),)
     assert set(reader.order.unanswered) <= {("team", "b"), ("team", "c")}
@@ -219,7 +219,7 @@ def test_a_pod_that_comes_costs_as_little_whatever_it_names() -> None:
 def test_pods_that_share_their_claims_come_and_go_together_at_the_cost_of_each() -> None:
     shared = [f"shared-{n}" for n in range(8)]
     pods = [pod(f"a{n}", *shared) for n in range(1000)]
-    reader = Reader(order_of(*pods))
+    reader = _Reader(order_of(*pods))
     reader.until(1.0)
     assert {turn.key[1] for _, turn in reader.read} == set(shared)
     began = time.thread_time()
@@ -280,7 +280,7 @@ STEPS = st.lists(
 ANSWERS = (ReadResult.SETTLED, ReadResult.ABSENT, ReadResult.LATER)
 
 
-class World:
+class _World:
     """Pods that come and go, and readers that are slow, in any order; every rule is checked at every step."""
 
     def __init__(self) -> None:
@@ -350,7 +350,7 @@ class World:
 @settings(max_examples=75, deadline=None)
 @given(STEPS)
 def test_whatever_pods_do_every_claim_is_read_and_reads_in_vain_are_limited(steps: Iterable[Step]) -> None:
-    world = World()
+    world = _World()
     for step in steps:
         world.step(step)
     world.finish()

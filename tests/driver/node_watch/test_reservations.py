@@ -23,14 +23,14 @@ from node.values import replace
 from sandbox.apiserver.server import ApiServer
 from tests.making.devices import gpu
 from tests.making.resource_api import async_api_of, client_of
-from tests.making.watched_node import DRIVER, NODE, TEAM, World
+from tests.making.watched_node import DRIVER, NODE, TEAM, WatchedWorld
 from tests.waiting import background, eventually
 
 T = TypeVar("T")
 GIB = 2**30
 
 
-class Slow(AsyncResourceApi):
+class _Slow(AsyncResourceApi):
     """Answers are on their way until ``gate`` is open."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -44,10 +44,10 @@ class Slow(AsyncResourceApi):
 
 
 async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more(
-    server: ApiServer, world: World
+    server: ApiServer, world: WatchedWorld
 ) -> None:
     world.claim("c", "gpu-0", users=("uid-1",))
-    api, seldom = Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
+    api, seldom = _Slow(server), BackoffPolicy(first=3600.0, most=3600.0)
     found = Reservations(
         api,
         DRIVER,
@@ -69,7 +69,9 @@ async def test_a_claim_that_another_pod_names_while_it_is_read_is_read_once_more
         api.close()
 
 
-async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server: ApiServer, world: World) -> None:
+async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(
+    server: ApiServer, world: WatchedWorld
+) -> None:
     world.claim("c", "gpu-0", users=("uid-1",))
     told: list[list[str]] = []
     api = async_api_of(server)
@@ -93,7 +95,9 @@ async def test_a_pod_that_comes_to_name_a_reserved_claim_is_told_at_once(server:
         api.close()
 
 
-async def test_a_reserved_share_without_amounts_counts_as_the_default_share(server: ApiServer, world: World) -> None:
+async def test_a_reserved_share_without_amounts_counts_as_the_default_share(
+    server: ApiServer, world: WatchedWorld
+) -> None:
     world.claim("c", "gpu-0", users=("uid-1",), shareID="00000000-0000-4000-8000-000000000001")
     api, bus = async_api_of(server), EventBus()
     found = Reservations(api, DRIVER, NODE, clocks=SystemClocks(random=lambda: 0.0), bus=bus)
@@ -117,7 +121,7 @@ def prepared(pool: str = NODE) -> ClaimRecord:
     return ClaimRecord(ClaimReference(TEAM, "c", "claim-1"), RecordState.COMPLETED, devices=devices, users=("uid-1",))
 
 
-async def test_a_claim_that_is_prepared_for_its_pod_is_not_read(server: ApiServer, world: World) -> None:
+async def test_a_claim_that_is_prepared_for_its_pod_is_not_read(server: ApiServer, world: WatchedWorld) -> None:
     world.claim("c", "gpu-1", users=("uid-2",))
     asked: list[tuple[Key, frozenset[str]]] = []
 
@@ -142,7 +146,7 @@ async def test_a_claim_that_is_prepared_for_its_pod_is_not_read(server: ApiServe
         api.close()
 
 
-async def test_devices_of_another_pool_in_a_record_reserve_nothing(server: ApiServer, world: World) -> None:
+async def test_devices_of_another_pool_in_a_record_reserve_nothing(server: ApiServer, world: WatchedWorld) -> None:
     api, bus = async_api_of(server), EventBus()
     clocks = SystemClocks(random=lambda: 0.0)
     found = Reservations(api, DRIVER, NODE, clocks=clocks, bus=bus, prepared=lambda *_: prepared("elsewhere"))
@@ -153,7 +157,7 @@ async def test_devices_of_another_pool_in_a_record_reserve_nothing(server: ApiSe
         api.close()
 
 
-async def test_claims_of_pods_that_come_wait_unless_they_matter_at_once(server: ApiServer, world: World) -> None:
+async def test_claims_of_pods_that_come_wait_unless_they_matter_at_once(server: ApiServer, world: WatchedWorld) -> None:
     world.claim("c", "gpu-0", users=("uid-1",))
     api, bus = async_api_of(server), EventBus()
     clock = Hand()

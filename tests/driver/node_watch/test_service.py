@@ -22,7 +22,7 @@ from node.ledger.holds import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
 from tests.making.resource_api import async_api_of
-from tests.making.watched_node import DRIVER, NODE, SOON, TEAM, World
+from tests.making.watched_node import DRIVER, NODE, SOON, TEAM, WatchedWorld
 from tests.waiting import background, eventually
 
 QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
@@ -64,7 +64,7 @@ def holds_of(holders: NodeClaims) -> list[Hold]:
 
 
 async def test_fifty_pods_cost_one_watch_with_their_list_and_fifty_reads_and_no_list_of_claims(
-    world: World, api: AsyncResourceApi
+    world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     for n in range(50):
         uid = world.pod(f"p{n}", f"c{n}")
@@ -99,7 +99,7 @@ async def one_more_watch(server: ApiServer, *, expired: bool) -> None:
 
 
 async def test_claims_are_never_listed_or_watched_whatever_ends_watches_and_processes(
-    server: ApiServer, world: World
+    server: ApiServer, world: WatchedWorld
 ) -> None:
     """Fifty pods, processes that begin anew, watches that end and are too old, a server that is away."""
     for n in range(50):
@@ -126,7 +126,7 @@ async def test_claims_are_never_listed_or_watched_whatever_ends_watches_and_proc
     assert world.asked("list", "resourceclaims") == world.asked("watch", "resourceclaims") == 0
 
 
-async def test_a_reservation_says_who_has_what_and_how(world: World, api: AsyncResourceApi) -> None:
+async def test_a_reservation_says_who_has_what_and_how(world: WatchedWorld, api: AsyncResourceApi) -> None:
     pod = world.pod("p", "c")
     claim = world.claim("c", "mig-1", users=(pod,))
     async with following(api) as holders:
@@ -145,7 +145,7 @@ async def test_a_reservation_says_who_has_what_and_how(world: World, api: AsyncR
         assert holders.reservations() == {claim: (expected,)}
 
 
-async def test_devices_of_other_drivers_and_pools_are_nobodys_here(world: World, api: AsyncResourceApi) -> None:
+async def test_devices_of_other_drivers_and_pools_are_nobodys_here(world: WatchedWorld, api: AsyncResourceApi) -> None:
     world.claim("c", "gpu-0", users=(world.pod("p", "c"),), pool="node-2")
     async with following(api) as holders:
         await eventually(lambda: holders.synced and not holders.unread)
@@ -163,7 +163,7 @@ def test_a_claim_that_is_reserved_for_a_group_of_pods_may_be_used_by_pods_it_doe
         assert found.usable_by(frozenset({"pod"})) is usable
 
 
-async def test_admin_access_is_told_as_such(world: World, api: AsyncResourceApi) -> None:
+async def test_admin_access_is_told_as_such(world: WatchedWorld, api: AsyncResourceApi) -> None:
     world.admin_namespace()
     world.claim("c", users=())
     world.store.patch(
@@ -190,7 +190,7 @@ async def test_admin_access_is_told_as_such(world: World, api: AsyncResourceApi)
 
 
 async def test_claims_of_templates_and_of_extended_resources_are_found_in_the_pods_status(
-    world: World, api: AsyncResourceApi
+    world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     template: JsonObject = {"name": "gpu", "resourceClaimTemplateName": "t"}
     world.made({"name": "p"}, {"nodeName": NODE, "resourceClaims": [template]})
@@ -206,7 +206,7 @@ async def test_claims_of_templates_and_of_extended_resources_are_found_in_the_po
         assert held(holders) == {"gpu-0": f"{TEAM}/p-gpu-x7", "gpu-1": f"{TEAM}/q-extended-resources-x"}
 
 
-async def test_a_claim_that_is_allocated_later_is_read_again(world: World, api: AsyncResourceApi) -> None:
+async def test_a_claim_that_is_allocated_later_is_read_again(world: WatchedWorld, api: AsyncResourceApi) -> None:
     uid = world.pod("p", "c")
     async with following(api) as holders:
         await eventually(lambda: world.asked("get", "resourceclaims") >= 2, "a claim that does not exist")
@@ -221,7 +221,9 @@ async def test_a_claim_that_is_allocated_later_is_read_again(world: World, api: 
         await eventually(lambda: held(holders) == {"gpu-1": f"{TEAM}/c"})
 
 
-async def test_a_reservation_ends_with_the_last_pod_that_names_the_claim(world: World, api: AsyncResourceApi) -> None:
+async def test_a_reservation_ends_with_the_last_pod_that_names_the_claim(
+    world: WatchedWorld, api: AsyncResourceApi
+) -> None:
     one, two = world.pod("one", "c"), world.pod("two", "c")
     world.claim("c", "gpu-0", users=(one, two))
     news: list[int] = []
@@ -236,7 +238,7 @@ async def test_a_reservation_ends_with_the_last_pod_that_names_the_claim(world: 
         assert len(news) > before
 
 
-async def test_a_claim_that_is_replaced_under_its_name_is_another(world: World, api: AsyncResourceApi) -> None:
+async def test_a_claim_that_is_replaced_under_its_name_is_another(world: WatchedWorld, api: AsyncResourceApi) -> None:
     first = world.claim("c", "gpu-0", users=(world.pod("p", "c"),))
     async with following(api) as holders:
         await eventually(holders.reservations)
@@ -249,7 +251,7 @@ async def test_a_claim_that_is_replaced_under_its_name_is_another(world: World, 
 
 
 async def test_a_claim_that_the_node_may_not_read_yet_is_asked_for_again(
-    server: ApiServer, world: World, api: AsyncResourceApi
+    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     message = "no relationship found between node 'node-1' and this object"
     server.faults.add("get", status=403, resource="resourceclaims", count=3, message=message)
@@ -268,7 +270,7 @@ async def test_a_claim_that_the_node_may_not_read_yet_is_asked_for_again(
     assert any(message in each for each in problems)
 
 
-async def test_claims_are_read_a_few_at_a_time(server: ApiServer, world: World, api: AsyncResourceApi) -> None:
+async def test_claims_are_read_a_few_at_a_time(server: ApiServer, world: WatchedWorld, api: AsyncResourceApi) -> None:
     server.faults.add("get", "hang", resource="resourceclaims", count=-1)
     for n in range(20):
         world.claim(f"c{n}", f"gpu-{n}", users=(world.pod(f"p{n}", f"c{n}"),))
@@ -281,7 +283,7 @@ async def test_claims_are_read_a_few_at_a_time(server: ApiServer, world: World, 
 
 
 async def test_while_the_api_server_is_away_everything_known_stays(
-    server: ApiServer, world: World, api: AsyncResourceApi
+    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     uid = world.pod("p", "c")
     world.claim("c", "gpu-0", users=(uid,))
@@ -303,7 +305,7 @@ async def test_while_the_api_server_is_away_everything_known_stays(
 
 @pytest.mark.parametrize("expired", [False, True], ids=["ended", "too old"])
 async def test_nothing_is_missed_when_a_watch_ends(
-    server: ApiServer, world: World, api: AsyncResourceApi, expired: bool
+    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi, expired: bool
 ) -> None:
     uid = world.pod("p")
     async with following(api) as holders:
@@ -315,7 +317,9 @@ async def test_nothing_is_missed_when_a_watch_ends(
         assert holders.name_of(uid) == f"{TEAM}/p"
 
 
-async def test_before_the_first_list_nobody_is_gone(server: ApiServer, world: World, api: AsyncResourceApi) -> None:
+async def test_before_the_first_list_nobody_is_gone(
+    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi
+) -> None:
     server.faults.add("watch", status=503, resource="pods", count=-1)
     async with following(api) as holders:
         await eventually(lambda: world.listed("pods") > 2)
@@ -327,7 +331,7 @@ async def test_before_the_first_list_nobody_is_gone(server: ApiServer, world: Wo
 
 
 async def test_pods_never_seen_are_looked_for_by_one_list_for_all_and_not_more_often_than_allowed(
-    world: World, api: AsyncResourceApi
+    world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     async with following(api, list_every=3600.0) as holders:
         await eventually(lambda: holders.synced)
@@ -343,11 +347,11 @@ async def test_pods_never_seen_are_looked_for_by_one_list_for_all_and_not_more_o
         assert (world.asked("list", "pods"), world.listed("pods")) == (1, 2)
 
 
-def names(holders: NodeClaims, world: World) -> list[str]:
+def names(holders: NodeClaims, world: WatchedWorld) -> list[str]:
     return [holders.name_of(str(each["metadata"]["uid"])) for each in world.store.list("pods")]
 
 
-async def test_a_pod_of_the_same_name_is_another_pod(world: World, api: AsyncResourceApi) -> None:
+async def test_a_pod_of_the_same_name_is_another_pod(world: WatchedWorld, api: AsyncResourceApi) -> None:
     first = world.pod("p")
     async with following(api) as holders:
         await eventually(lambda: holders.name_of(first))
@@ -358,7 +362,9 @@ async def test_a_pod_of_the_same_name_is_another_pod(world: World, api: AsyncRes
         assert not holders.gone(second)
 
 
-async def test_a_pod_that_is_over_is_gone_once_no_container_of_it_runs(world: World, api: AsyncResourceApi) -> None:
+async def test_a_pod_that_is_over_is_gone_once_no_container_of_it_runs(
+    world: WatchedWorld, api: AsyncResourceApi
+) -> None:
     uid = world.pod("p", "c")
     world.claim("c", "gpu-0", users=(uid,))
     async with following(api) as holders:
@@ -372,7 +378,9 @@ async def test_a_pod_that_is_over_is_gone_once_no_container_of_it_runs(world: Wo
         await eventually(lambda: holders.gone(uid))
 
 
-async def test_another_machines_node_gives_no_pods(server: ApiServer, world: World, api: AsyncResourceApi) -> None:
+async def test_another_machines_node_gives_no_pods(
+    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi
+) -> None:
     world.store.create("nodes", {"metadata": {"name": NODE}})
     ours = threading.Event()
 
@@ -388,7 +396,7 @@ async def test_another_machines_node_gives_no_pods(server: ApiServer, world: Wor
         await eventually(lambda: holders.synced)
 
 
-async def test_everything_is_told_on_the_loop(world: World, api: AsyncResourceApi) -> None:
+async def test_everything_is_told_on_the_loop(world: WatchedWorld, api: AsyncResourceApi) -> None:
     threads: set[int] = set()
     async with following(api, changed=lambda: threads.add(threading.get_ident())) as holders:
         world.claim("c", "gpu-0", users=(world.pod("p", "c"),))

@@ -24,7 +24,7 @@ from node.clocks import SystemClocks
 from node.events import EventBus
 from sandbox.apiserver.server import ApiServer
 from tests.making.virtual_time import beside, now
-from tests.making.watched_node import DRIVER, NODE, TEAM, World
+from tests.making.watched_node import DRIVER, NODE, TEAM, WatchedWorld
 from tests.waiting import background, eventually
 
 T = TypeVar("T")
@@ -48,7 +48,7 @@ def honest(name: str = "honest", *, namespace: str = TEAM, claims: int = 1) -> N
     return NodePod(f"uid-{name}", namespace, name, claims=tuple(f"{name}-gpu-{n}" for n in range(claims)))
 
 
-class Claims(AsyncResourceApi):
+class _Claims(AsyncResourceApi):
     """An API server that knows the claims which honest pods name; everything else does not exist."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Story:
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()
-        self.api = Claims()
+        self.api = _Claims()
         self.known: dict[str, float] = {}
         bus = EventBus()
         bus.subscribe(ReservationsChanged, self._changed)
@@ -241,7 +241,7 @@ def test_pods_that_only_their_author_bound_here_are_no_news_and_others_are_told_
     async def story(_: Story) -> None:
         news: list[int] = []
         bus = EventBus()
-        pods = NodePods(Claims(), NODE, clocks=SystemClocks(random=Random(7).random), bus=bus)
+        pods = NodePods(_Claims(), NODE, clocks=SystemClocks(random=Random(7).random), bus=bus)
         bus.subscribe(PodsChanged, lambda _: news.append(len(pods.pods)))
         pods.replaced([])
         await asyncio.sleep(1.0)
@@ -259,7 +259,7 @@ def test_pods_that_only_their_author_bound_here_are_no_news_and_others_are_told_
 
 
 async def test_over_http_the_attack_gets_few_answers_and_the_honest_pod_its_reservation(
-    server: ApiServer, world: World, api: AsyncResourceApi
+    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi
 ) -> None:
     for number in range(ATTACKERS):
         body = attack_body(number)

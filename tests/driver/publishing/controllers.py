@@ -7,7 +7,7 @@ import threading
 from driver.slices.model import DriverResources, PoolStatus, Stats, layout
 
 
-class Recorder:
+class RecordingController:
     """A controller: ``given`` is every update's layout of the pool."""
 
     def __init__(self, stored: tuple[tuple[str, ...], ...] = ()) -> None:

@@ -7,7 +7,7 @@ from node.clocks import SystemClocks
 from tests.making.clock import ManualClock
 
 
-class Rig:
+class _Rig:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.doubts = 0
@@ -23,7 +23,7 @@ class Rig:
 
 
 def test_taints_are_trusted_until_the_server_says_or_shows_that_it_drops_them() -> None:
-    rig = Rig()
+    rig = _Rig()
     assert rig.after(0).withdraw
     assert not rig.taints.unsure
     rig.taints.answered(False)
@@ -35,7 +35,7 @@ def test_taints_are_trusted_until_the_server_says_or_shows_that_it_drops_them() 
 
 
 def test_one_loss_is_one_doubt() -> None:
-    rig = Rig()
+    rig = _Rig()
     for _ in range(3):
         rig.after(1, dropped=True)
     assert rig.doubts == 1
@@ -45,7 +45,7 @@ def test_one_loss_is_one_doubt() -> None:
 
 
 def test_what_was_dropped_is_sent_again_ever_more_rarely() -> None:
-    rig = Rig()
+    rig = _Rig()
     rig.taints.answered(True)
     waits = []
     for _ in range(9):
@@ -62,7 +62,7 @@ def test_what_was_dropped_is_sent_again_ever_more_rarely() -> None:
 
 
 def test_what_is_known_to_be_dropped_is_not_sent_again_before_the_server_is_another() -> None:
-    rig = Rig()
+    rig = _Rig()
     rig.taints.answered(True)
     rig.after(0, dropped=True)
     rig.taints.answered(False)
@@ -72,7 +72,7 @@ def test_what_is_known_to_be_dropped_is_not_sent_again_before_the_server_is_anot
 
 
 def test_trust_comes_back_after_a_while_where_the_server_says_that_it_keeps_taints() -> None:
-    rig = Rig()
+    rig = _Rig()
     rig.taints.answered(True)
     rig.after(0, dropped=True)
     assert not rig.after(AGAIN - 1).withdraw, "what only a taint withdraws is left out, so nothing is dropped"
@@ -84,7 +84,7 @@ def test_trust_comes_back_after_a_while_where_the_server_says_that_it_keeps_tain
 
 
 def test_a_loss_after_taints_were_kept_for_long_is_a_first_one() -> None:
-    rig = Rig()
+    rig = _Rig()
     rig.taints.answered(True)
     rig.after(0, dropped=True)
     assert rig.after(AGAIN).withdraw
@@ -97,7 +97,7 @@ def test_a_loss_after_taints_were_kept_for_long_is_a_first_one() -> None:
 
 
 def test_trust_does_not_come_back_by_itself_where_the_server_says_nothing() -> None:
-    rig = Rig()
+    rig = _Rig()
     rig.after(0, dropped=True)
     assert not rig.after(RAREST).withdraw
     rig.taints.answered(True)

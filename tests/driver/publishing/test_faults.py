@@ -5,7 +5,7 @@ from node.clocks import SystemClocks
 from node.events import EventType
 
 
-class Heard:
+class _Heard:
     """An event sink that keeps reasons."""
 
     def __init__(self) -> None:
@@ -16,7 +16,7 @@ class Heard:
 
 
 def test_the_same_fault_is_told_again_after_all_was_well() -> None:
-    heard = Heard()
+    heard = _Heard()
     faults = PublishingFaults(heard, SystemClocks(monotonic=lambda: 0.0))
     for _ in range(2):
         faults.note(ValueError("a slice breaks a rule"), "checking a pool")

@@ -66,7 +66,7 @@ class Dying(ShownDevices):
         self._reached("half forgotten")
 
 
-class Process:
+class _Process:
     """Slices, record and withdrawal of one process, as the DRA door has them."""
 
     def __init__(self, folder: Path, url: str, door: Doors, reached: Callable[[str], None]) -> None:
@@ -116,7 +116,7 @@ class Process:
         return [NamedDevice("other", ClaimReference("a", "b", "c"))]
 
 
-async def _run(process: Process, door: Doors, done: Callable[[], bool]) -> None:
+async def _run(process: _Process, door: Doors, done: Callable[[], bool]) -> None:
     process.use(door)
     process.slices.start()
     try:
@@ -134,7 +134,7 @@ def die(folder: str, url: str, step: str) -> None:
             os._exit(EXIT)
 
     async def main() -> None:
-        process = Process(Path(folder), url, Doors.DRA, reached)
+        process = _Process(Path(folder), url, Doors.DRA, reached)
         process.apply()
         process.slices.start()
         await eventually(lambda: process.slices.free() == NAMES, within=120)
@@ -182,6 +182,6 @@ def test_after_a_kill_at_any_step_the_next_process_ends_it_right(
     def is_right() -> bool:
         return in_slices(server) == in_slices(server, free=False) == wanted == set(process.shown.among(NAMES))
 
-    process = Process(tmp_path, server.url, door, lambda _: None)
+    process = _Process(tmp_path, server.url, door, lambda _: None)
     asyncio.run(_run(process, door, is_right))
     assert set(ShownDevices(tmp_path)._read()[0]) == wanted

@@ -15,7 +15,7 @@ from kube.errors import ConfigurationError, RequestError, Unreachable
 from node.clocks import SystemClocks
 from node.events import EventType
 from node.rules import Doors, Rule
-from tests.driver.publishing.controllers import Recorder
+from tests.driver.publishing.controllers import RecordingController
 from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
 from tests.waiting import until
@@ -43,7 +43,9 @@ def told() -> RecordedEvents:
 def publishing(told: RecordedEvents) -> Iterator[Making]:
     made: list[SlicePublisher] = []
 
-    def make(source: Recorder | Callable[[ErrorHandler], SliceController], **fields: object) -> SlicePublisher:
+    def make(
+        source: RecordingController | Callable[[ErrorHandler], SliceController], **fields: object
+    ) -> SlicePublisher:
         maker = source if callable(source) else lambda _: source
         given = {"clocks": SystemClocks(random=lambda: 0.0), **fields}
         made.append(SlicePublisher("node-1", maker, events=told, **given))  # type: ignore[arg-type]
@@ -55,7 +57,7 @@ def publishing(told: RecordedEvents) -> Iterator[Making]:
 
 
 def test_the_first_view_is_published_at_once(publishing: Making) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     publisher = publishing(controller, interval=3600.0)
     publisher.apply(view(0, 1))
     publisher.start()
@@ -63,7 +65,7 @@ def test_the_first_view_is_published_at_once(publishing: Making) -> None:
 
 
 def test_a_burst_of_views_is_one_update_with_the_newest(publishing: Making) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     publisher = publishing(controller, interval=0.3)
     publisher.start()
     publisher.apply(view(0))
@@ -75,7 +77,7 @@ def test_a_burst_of_views_is_one_update_with_the_newest(publishing: Making) -> N
 
 
 def test_a_view_that_says_nothing_new_reaches_nobody_but_its_generation_is_known(publishing: Making) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     publisher = publishing(controller, interval=0.0)
     publisher.apply(view(0))
     publisher.start()
@@ -89,7 +91,7 @@ def test_a_view_that_says_nothing_new_reaches_nobody_but_its_generation_is_known
 def test_a_view_of_other_devices_that_are_described_alike_reaches_nobody_and_counts_as_published(
     publishing: Making,
 ) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     controller.offered = frozenset()
     publisher = publishing(controller, interval=0.0)
     publisher.apply(view(0))
@@ -104,7 +106,7 @@ def test_a_view_of_other_devices_that_are_described_alike_reaches_nobody_and_cou
 
 
 def test_a_view_gives_way_to_claims_that_are_answered_but_not_for_long(publishing: Making) -> None:
-    controller, asked = Recorder(), list[bool]()
+    controller, asked = RecordingController(), list[bool]()
 
     def busy() -> bool:
         asked.append(not controller.given)
@@ -120,7 +122,7 @@ def test_a_view_gives_way_to_claims_that_are_answered_but_not_for_long(publishin
 
 
 def test_a_node_without_devices_has_one_empty_slice(publishing: Making) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     publisher = publishing(controller)
     publisher.apply(view())
     publisher.start()
@@ -128,7 +130,7 @@ def test_a_node_without_devices_has_one_empty_slice(publishing: Making) -> None:
 
 
 def test_devices_stay_in_the_slices_that_an_earlier_life_left_them_in(publishing: Making) -> None:
-    controller = Recorder(stored=(names(2), names(0, 3)))
+    controller = RecordingController(stored=(names(2), names(0, 3)))
     publisher = publishing(controller)
     publisher.apply(view(0, 1, 2))
     publisher.start()
@@ -137,7 +139,7 @@ def test_devices_stay_in_the_slices_that_an_earlier_life_left_them_in(publishing
 
 def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Making, told: RecordedEvents) -> None:
     now = [0.0]
-    controller = Recorder(stored=(names(1), names(0)))
+    controller = RecordingController(stored=(names(1), names(0)))
     controller.synced.clear()
     publisher = publishing(controller, clocks=SystemClocks(monotonic=lambda: now[0], random=lambda: 0.0))
     publisher.apply(view(0, 1))
@@ -153,7 +155,7 @@ def test_nothing_is_published_before_the_api_has_told_what_it_has(publishing: Ma
 
 
 def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing: Making, told: RecordedEvents) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     tries: list[int] = []
 
     def make(_: ErrorHandler) -> SliceController:
@@ -177,7 +179,7 @@ def test_a_controller_that_cannot_be_made_is_told_once_and_made_later(publishing
 def test_a_device_that_cannot_be_described_leaves_what_is_published_and_the_next_view_comes(
     publishing: Making, told: RecordedEvents
 ) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     publisher = publishing(controller, interval=0.0)
     publisher.apply(view(0))
     publisher.start()
@@ -191,7 +193,7 @@ def test_a_device_that_cannot_be_described_leaves_what_is_published_and_the_next
 
 
 def test_the_controller_is_made_in_the_publishers_thread_and_stopped_with_it(publishing: Making) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     threads: list[str] = []
 
     def make(_: ErrorHandler) -> SliceController:
@@ -272,7 +274,7 @@ class TestFaults:
 
 
 def test_replacing_health_alone_is_a_new_view(publishing: Making) -> None:
-    controller = Recorder()
+    controller = RecordingController()
     publisher = publishing(controller, interval=0.0)
     publisher.apply(view(0))
     publisher.start()
@@ -284,7 +286,7 @@ def test_replacing_health_alone_is_a_new_view(publishing: Making) -> None:
 
 def test_why_slices_cannot_be_watched_is_told_when_it_lasts(publishing: Making, told: RecordedEvents) -> None:
     now = [0.0]
-    controller = Recorder()
+    controller = RecordingController()
     controller.synced.clear()
     controller.watching_fault = "GET /slices: 403 Forbidden: the account may not list resourceslices"
     publisher = publishing(controller, clocks=SystemClocks(monotonic=lambda: now[0], random=lambda: 0.0))

@@ -17,7 +17,7 @@ from kube.bodies import text_at
 from node.clocks import SystemClocks
 from node.offer import Cause
 from node.rules import Doors, Rule
-from tests.driver.publishing.controllers import Recorder
+from tests.driver.publishing.controllers import RecordingController
 from tests.making.devices import gpu
 from tests.making.events import RecordedEvents
 from tests.waiting import until
@@ -38,7 +38,7 @@ def name(number: int) -> str:
     return gpu(number).name
 
 
-class Watcher(Recorder):
+class _Watcher(RecordingController):
     """Looks what is on the record when something is published."""
 
     def __init__(self, shown: ShownDevices, stored: tuple[tuple[str, ...], ...] = ()) -> None:
@@ -54,7 +54,7 @@ class Watcher(Recorder):
         self.unknown |= {each for group in self.given[-1] for each in group if not self._shown.on_disk(each)}
 
 
-class Rig:
+class _Rig:
     """A publisher with its record."""
 
     def __init__(self, folder: Path) -> None:
@@ -62,7 +62,7 @@ class Rig:
         self.told = RecordedEvents()
         self.shown = ShownDevices(folder)
         self.shown.load()
-        self.controller = Watcher(self.shown)
+        self.controller = _Watcher(self.shown)
         self.publisher: SlicePublisher | None = None
 
     def publish(self, *devices: DraDevice) -> SlicePublisher:
@@ -83,16 +83,16 @@ class Rig:
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Iterator[Rig]:
+def rig(tmp_path: Path) -> Iterator[_Rig]:
     folder = tmp_path / "state"
     folder.mkdir()
-    made = Rig(folder)
+    made = _Rig(folder)
     yield made
     if made.publisher is not None:
         made.publisher.stop()
 
 
-def test_a_device_is_on_the_record_before_it_is_published(rig: Rig) -> None:
+def test_a_device_is_on_the_record_before_it_is_published(rig: _Rig) -> None:
     rig.publish(offered(0))
     until(lambda: rig.controller.given)
     rig.publish(offered(0), offered(1))
@@ -103,7 +103,7 @@ def test_a_device_is_on_the_record_before_it_is_published(rig: Rig) -> None:
     assert again.among([]) == {name(0), name(1)}
 
 
-def test_a_device_counts_as_shown_before_the_publisher_comes_to_it(rig: Rig) -> None:
+def test_a_device_counts_as_shown_before_the_publisher_comes_to_it(rig: _Rig) -> None:
     """A rule that turns back meanwhile must not have given the device to the plugin door."""
     rig.controller.synced.clear()
     rig.publish(offered(0), moving(1))
@@ -113,7 +113,7 @@ def test_a_device_counts_as_shown_before_the_publisher_comes_to_it(rig: Rig) -> 
     until(lambda: rig.controller.given)
 
 
-def test_where_the_server_drops_taints_what_pods_have_is_left_out_and_what_is_ill_is_not(rig: Rig) -> None:
+def test_where_the_server_drops_taints_what_pods_have_is_left_out_and_what_is_ill_is_not(rig: _Rig) -> None:
     held = [
         DraDevice(gpu(number), RULE, False, "held", cause) for number, cause in enumerate(sorted(OF_DOORS), start=1)
     ]
@@ -127,7 +127,7 @@ def test_where_the_server_drops_taints_what_pods_have_is_left_out_and_what_is_il
     assert set(rig.controller.given[2][0]) == {name(number) for number in (0, 1, 2, 3, 4, 5, 7)}
 
 
-def test_what_cannot_be_remembered_is_not_published_until_it_can(rig: Rig) -> None:
+def test_what_cannot_be_remembered_is_not_published_until_it_can(rig: _Rig) -> None:
     rig.publish(offered(0))
     until(lambda: rig.controller.given)
     away = rig.folder.with_name("away")
@@ -143,29 +143,29 @@ def test_what_cannot_be_remembered_is_not_published_until_it_can(rig: Rig) -> No
     until(lambda: rig.told.reasons == ["SlicesNotPublished", "SlicesPublished"])
 
 
-def test_what_is_published_already_stays_though_it_cannot_be_remembered(rig: Rig) -> None:
-    rig.controller = Watcher(rig.shown, stored=((name(0),),))
+def test_what_is_published_already_stays_though_it_cannot_be_remembered(rig: _Rig) -> None:
+    rig.controller = _Watcher(rig.shown, stored=((name(0),),))
     rig.folder.rmdir()
     rig.publish(offered(0), offered(1))
     until(lambda: rig.controller.given)
     assert rig.controller.given[0] == ((name(0),),)
 
 
-def test_a_device_that_moves_away_is_not_remembered_anew(rig: Rig) -> None:
+def test_a_device_that_moves_away_is_not_remembered_anew(rig: _Rig) -> None:
     rig.publish(offered(0), moving(1))
     until(lambda: rig.controller.given)
     assert rig.controller.given == [((name(0), name(1)),)]
     assert rig.shown.among([]) == {name(0)}
 
 
-def test_a_device_that_moves_away_keeps_its_place_with_a_taint(rig: Rig) -> None:
+def test_a_device_that_moves_away_keeps_its_place_with_a_taint(rig: _Rig) -> None:
     publisher = rig.publish(offered(0), moving(1))
     until(lambda: rig.controller.given)
     (_, withdrawn) = publisher.publication().desired[0]
     assert [text_at(taint, "key") for taint in objects_in(withdrawn, "taints")] == ["ostler.dev/moving"]
 
 
-def test_where_the_server_drops_taints_a_device_that_moves_away_is_left_out(rig: Rig) -> None:
+def test_where_the_server_drops_taints_a_device_that_moves_away_is_left_out(rig: _Rig) -> None:
     rig.controller.dropped = ("DRADeviceTaints",)
     ill = DraDevice(gpu(2), RULE, False, "the link is down", Cause.LINK_DOWN)
     publisher = rig.publish(offered(0), ill)
@@ -179,7 +179,7 @@ def test_where_the_server_drops_taints_a_device_that_moves_away_is_left_out(rig:
     assert publisher.publication().error == ""
 
 
-def test_what_the_newest_view_withdraws_is_free_until_the_controller_says_otherwise(rig: Rig) -> None:
+def test_what_the_newest_view_withdraws_is_free_until_the_controller_says_otherwise(rig: _Rig) -> None:
     publisher = rig.publish(offered(0))
     assert publisher.free() is None
     rig.controller.offered = frozenset({name(0)})
@@ -188,7 +188,7 @@ def test_what_the_newest_view_withdraws_is_free_until_the_controller_says_otherw
     assert publisher.free() is None
 
 
-def test_what_slices_offer_is_not_known_while_a_newer_view_is_on_its_way(rig: Rig) -> None:
+def test_what_slices_offer_is_not_known_while_a_newer_view_is_on_its_way(rig: _Rig) -> None:
     publisher = rig.publish(offered(0))
     rig.controller.offered = frozenset()
     until(lambda: publisher.free() == frozenset())
@@ -199,7 +199,7 @@ def test_what_slices_offer_is_not_known_while_a_newer_view_is_on_its_way(rig: Ri
     until(lambda: publisher.free() == frozenset())
 
 
-def test_nothing_is_known_of_slices_while_the_controller_has_an_older_view(rig: Rig) -> None:
+def test_nothing_is_known_of_slices_while_the_controller_has_an_older_view(rig: _Rig) -> None:
     rig.controller.offered = frozenset()
     rig.controller.synced.clear()
     publisher = rig.publish(offered(0))

@@ -10,7 +10,7 @@ from tests.kube import server as scripted
 
 
 @pytest.fixture
-def words() -> Iterator[scripted.ApiServer]:
+def words() -> Iterator[scripted.StubApiServer]:
     """Serves v1, and answers everything else as a test says."""
-    with scripted.ApiServer() as running:
+    with scripted.StubApiServer() as running:
         yield running

@@ -15,8 +15,7 @@ from kube.reflector import Reflector
 from ostler.agent.api_server import RecentProofs
 from sandbox.apiserver.server import ApiServer
 from scheduling.explain.state import objects_at
-from tests.kube.server import Answer, Asked, refused
-from tests.kube.server import ApiServer as Scripted
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
 from tests.kube.watched import Notes
 from tests.making.resource_api import claim_named, client_of, slice_named
 from tests.waiting import until
@@ -64,7 +63,7 @@ def test_a_claim_is_read_and_its_status_written_in_v1(version: str) -> None:
             api.replace_claim_status({**claim, "status": {}})
 
 
-def test_the_version_is_decided_once(words: Scripted) -> None:
+def test_the_version_is_decided_once(words: StubApiServer) -> None:
     Upgrading(words, "v1beta2")
     api = ResourceApi(client_of(words.url))
     for _ in range(3):
@@ -76,7 +75,7 @@ def test_the_version_is_decided_once(words: Scripted) -> None:
     assert len(words.asked) == 2 + 9
 
 
-def test_an_assumed_version_costs_no_discovery_until_the_server_has_another(words: Scripted) -> None:
+def test_an_assumed_version_costs_no_discovery_until_the_server_has_another(words: StubApiServer) -> None:
     server = Upgrading(words, "v1")
     api = ResourceApi(client_of(words.url), assumed="v1")
     root = "/apis/resource.k8s.io"
@@ -90,7 +89,7 @@ def test_an_assumed_version_costs_no_discovery_until_the_server_has_another(word
 
 @pytest.mark.parametrize("ask", [ResourceApi.list_slices, lambda api: api.create_slice(slice_named("s"))])
 def test_a_server_without_the_assumed_version_is_asked_which_it_has(
-    words: Scripted, ask: Callable[[ResourceApi], object]
+    words: StubApiServer, ask: Callable[[ResourceApi], object]
 ) -> None:
     Upgrading(words, "v1beta1")
     api = ResourceApi(client_of(words.url), assumed="v1")
@@ -131,7 +130,7 @@ def test_a_server_without_dra_is_told_with_what_turns_it_on() -> None:
         )
 
 
-def test_where_dra_comes_later_it_is_found(words: Scripted) -> None:
+def test_where_dra_comes_later_it_is_found(words: StubApiServer) -> None:
     server = Upgrading(words, "")
     api = ResourceApi(client_of(words.url))
     with pytest.raises(NotServed):
@@ -182,32 +181,34 @@ def test_a_node_is_read(server: ApiServer, api: ResourceApi) -> None:
 class Upgrading:
     """Serves one version at a time, of which a test says which."""
 
-    def __init__(self, server: Scripted, version: str) -> None:
+    def __init__(self, server: StubApiServer, version: str) -> None:
         self.version = version
         self.claims = {"c"}
         server.respond = self.answer
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> CannedAnswer:
         path = asked.path.partition("?")[0]
         parts = path.strip("/").split("/")
         if parts == ["apis", "resource.k8s.io"]:
-            return Answer.of({"versions": [{"version": self.version}]})
+            return CannedAnswer.of({"versions": [{"version": self.version}]})
         if parts[2] != self.version:
             # What a server says of a version that it does not have, word by word.
-            return Answer(404, b"404 page not found\n")
+            return CannedAnswer(404, b"404 page not found\n")
         if len(parts) == 3:
-            return Answer.of({"resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]})
+            return CannedAnswer.of({"resources": [{"name": "resourceslices"}, {"name": "resourceclaims"}]})
         if asked.method == "POST":
-            return Answer.of(asked.body, 201)
+            return CannedAnswer.of(asked.body, 201)
         if parts[-2] == "resourceclaims":
             if parts[-1] not in self.claims:
                 return refused(404, "NotFound", f'resourceclaims.resource.k8s.io "{parts[-1]}" not found')
-            return Answer.of({"metadata": {"name": parts[-1]}})
-        return Answer.of({"metadata": {"resourceVersion": "4"}, "items": [{"metadata": {"name": parts[2]}}]})
+            return CannedAnswer.of({"metadata": {"name": parts[-1]}})
+        return CannedAnswer.of({"metadata": {"resourceVersion": "4"}, "items": [{"metadata": {"name": parts[2]}}]})
 
 
 @pytest.mark.parametrize("new", ["v1beta2", "v1"])
-def test_a_version_that_went_in_an_upgrade_is_replaced_by_the_one_that_is_served_now(words: Scripted, new: str) -> None:
+def test_a_version_that_went_in_an_upgrade_is_replaced_by_the_one_that_is_served_now(
+    words: StubApiServer, new: str
+) -> None:
     server = Upgrading(words, "v1beta1")
     api = ResourceApi(client_of(words.url))
     assert len(api.list_slices()) == 1
@@ -219,19 +220,19 @@ def test_a_version_that_went_in_an_upgrade_is_replaced_by_the_one_that_is_served
     assert words.asked[-1].body["apiVersion"] == "resource.k8s.io/v1beta1"
 
 
-def test_a_list_that_is_not_found_in_the_version_that_is_served_is_asked_for_once(words: Scripted) -> None:
+def test_a_list_that_is_not_found_in_the_version_that_is_served_is_asked_for_once(words: StubApiServer) -> None:
     server = Upgrading(words, "v1")
     api = ResourceApi(client_of(words.url))
     api.version()
     usual = words.respond
-    words.respond = lambda asked: Answer(404, b"404 page not found\n") if "slices" in asked.path else usual(asked)
+    words.respond = lambda asked: CannedAnswer(404, b"404 page not found\n") if "slices" in asked.path else usual(asked)
     with pytest.raises(NotFound):
         api.list_slices()
     assert server.version == "v1"
     assert len([asked for asked in words.asked if "slices" in asked.path]) == 1
 
 
-def test_a_claim_is_not_gone_because_its_version_is(words: Scripted) -> None:
+def test_a_claim_is_not_gone_because_its_version_is(words: StubApiServer) -> None:
     server = Upgrading(words, "v1beta1")
     api = ResourceApi(client_of(words.url))
     assert api.claim("team", "c") is not None
@@ -244,12 +245,14 @@ def test_a_claim_is_not_gone_because_its_version_is(words: Scripted) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        Answer(404, b"404 page not found\n"),
+        CannedAnswer(404, b"404 page not found\n"),
         refused(404, "NotFound", "the server could not find the requested resource"),
         refused(404, "NotFound", 'namespaces "c" is being looked for'),
     ],
 )
-def test_a_404_that_does_not_name_the_claim_is_an_error_and_no_proof(words: Scripted, answer: Answer) -> None:
+def test_a_404_that_does_not_name_the_claim_is_an_error_and_no_proof(
+    words: StubApiServer, answer: CannedAnswer
+) -> None:
     server = Upgrading(words, "v1")
     api = ResourceApi(client_of(words.url))
     api.version()
@@ -258,7 +261,7 @@ def test_a_404_that_does_not_name_the_claim_is_an_error_and_no_proof(words: Scri
         api.claim("team", "c")
 
 
-def test_where_discovery_is_not_for_us_the_newest_version_is_tried(words: Scripted) -> None:
+def test_where_discovery_is_not_for_us_the_newest_version_is_tried(words: StubApiServer) -> None:
     server = Upgrading(words, "v1")
     words.respond = lambda asked: (
         refused(403, "Forbidden", "no") if asked.path == "/apis/resource.k8s.io" else server.answer(asked)
@@ -266,7 +269,7 @@ def test_where_discovery_is_not_for_us_the_newest_version_is_tried(words: Script
     assert len(ResourceApi(client_of(words.url)).list_slices()) == 1
 
 
-def test_a_failed_look_for_the_version_is_not_remembered(words: Scripted) -> None:
+def test_a_failed_look_for_the_version_is_not_remembered(words: StubApiServer) -> None:
     Upgrading(words, "v1")
     words.answers.extend((refused(503, "ServiceUnavailable", "starting"),) * 2)
     api = ResourceApi(client_of(words.url))
@@ -275,9 +278,9 @@ def test_a_failed_look_for_the_version_is_not_remembered(words: Scripted) -> Non
     assert api.version() == "v1"
 
 
-def test_an_object_of_another_kind_is_a_bad_answer(words: Scripted) -> None:
+def test_an_object_of_another_kind_is_a_bad_answer(words: StubApiServer) -> None:
     server = Upgrading(words, "v1")
-    pod = Answer.of({"apiVersion": "v1", "kind": "Pod"})
+    pod = CannedAnswer.of({"apiVersion": "v1", "kind": "Pod"})
     words.respond = lambda asked: pod if "resourceclaims" in asked.path else server.answer(asked)
     with pytest.raises(BadAnswer, match="the answer is not a ResourceClaim"):
         ResourceApi(client_of(words.url)).claim("team", "c")
@@ -303,7 +306,7 @@ def test_a_reflector_tells_of_slices_as_v1(version: str) -> None:
         api.close()
 
 
-def test_a_reflector_follows_an_upgrade(words: Scripted) -> None:
+def test_a_reflector_follows_an_upgrade(words: StubApiServer) -> None:
     server = Upgrading(words, "v1beta1")
     api = ResourceApi(client_of(words.url))
     notes = Notes()
@@ -324,7 +327,7 @@ def test_paths_for_people_leave_the_version_open_until_it_is_known(api: Resource
     assert slices.path == "/apis/resource.k8s.io/v1/resourceslices"
 
 
-def test_of_a_claim_nothing_is_kept_of_which_its_author_may_write_any_number(words: Scripted) -> None:
+def test_of_a_claim_nothing_is_kept_of_which_its_author_may_write_any_number(words: StubApiServer) -> None:
     many = range(20_000)
     claim = json.dumps(
         {
@@ -343,7 +346,7 @@ def test_of_a_claim_nothing_is_kept_of_which_its_author_may_write_any_number(wor
         }
     ).encode()
     serving = Upgrading(words, "v1").answer
-    words.respond = lambda asked: Answer(body=claim) if asked.path.endswith("/c") else serving(asked)
+    words.respond = lambda asked: CannedAnswer(body=claim) if asked.path.endswith("/c") else serving(asked)
     read = ResourceApi(client_of(words.url)).claim("team", "c")
     assert read is not None
     assert (read["metadata"], read["spec"]) == (
@@ -354,7 +357,7 @@ def test_of_a_claim_nothing_is_kept_of_which_its_author_may_write_any_number(wor
 
 @pytest.mark.parametrize("levels", [1500, 100_000])
 def test_of_a_claim_what_users_write_into_it_is_not_read_and_its_parameters_to_a_bounded_depth(
-    words: Scripted, levels: int
+    words: StubApiServer, levels: int
 ) -> None:
     parameters = b'{"a":' * levels + b"1" + b"}" * levels
     config = b'[{"opaque":{"driver":"ostler.dev","parameters":%b}}]' % parameters
@@ -365,7 +368,7 @@ def test_of_a_claim_what_users_write_into_it_is_not_read_and_its_parameters_to_a
         b'"status":{"allocation":{"devices":{"results":[{"driver":"ostler.dev"}],"config":%b}}}}'
     ) % (b"x" * (1 << 20), config, b"y" * (1 << 20), config)
     serving = Upgrading(words, "v1").answer
-    words.respond = lambda asked: Answer(body=claim) if asked.path.endswith("/c") else serving(asked)
+    words.respond = lambda asked: CannedAnswer(body=claim) if asked.path.endswith("/c") else serving(asked)
     read = ResourceApi(client_of(words.url)).claim("team", "c")
     assert read is not None
     assert read["metadata"] == {

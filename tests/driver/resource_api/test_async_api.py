@@ -19,8 +19,7 @@ from kube.bodies import JsonObject, text_at
 from kube.errors import ConfigurationError, Forbidden, Invalid, KubeError, NotFound, WriteConflict
 from sandbox.apiserver.server import ApiServer
 from tests.driver.resource_api.test_api import Upgrading
-from tests.kube.server import Answer, refused
-from tests.kube.server import ApiServer as Scripted
+from tests.kube.server import CannedAnswer, StubApiServer, refused
 from tests.making.faults import reported
 from tests.making.resource_api import claim_named, client_of
 from tests.waiting import eventually
@@ -28,7 +27,7 @@ from tests.waiting import eventually
 CLAIM = "ResourceClaim team/c"
 
 
-def scripted(words: Scripted, answer: Answer, whole: float = 10.0) -> AsyncResourceApi:
+def scripted(words: StubApiServer, answer: CannedAnswer, whole: float = 10.0) -> AsyncResourceApi:
     """Discovery as usual, and ``answer`` for the rest."""
     server = Upgrading(words, "v1")
     words.respond = lambda asked: answer if asked.path.count("/") > 3 else server.answer(asked)
@@ -66,7 +65,7 @@ async def test_a_status_is_written_and_a_conflict_is_the_callers(server: ApiServ
     ("status", "kind"), [(403, Forbidden), (404, NotFound), (409, WriteConflict), (422, Invalid), (500, Unavailable)]
 )
 async def test_what_a_refused_status_means_is_the_callers_to_say(
-    words: Scripted, status: int, kind: type[Exception]
+    words: StubApiServer, status: int, kind: type[Exception]
 ) -> None:
     api = scripted(words, refused(status, "Word", '"c" not found'))
     with pytest.raises(kind):
@@ -113,7 +112,7 @@ PATH = "GET /apis/resource.k8s.io/v1/namespaces/team/resourceclaims/c"
 NO_USE = f"{CLAIM}: the API server gives no usable answer ({PATH}: "
 NO_RIGHT = 'User "agent" cannot get resource "resourceclaims"'
 UNRELATED = "no relationship found between node 'n' and this object"
-TEXTS: dict[str, tuple[Answer, list[str]]] = {
+TEXTS: dict[str, tuple[CannedAnswer, list[str]]] = {
     "right": (
         refused(403, "Forbidden", NO_RIGHT),
         [
@@ -136,16 +135,16 @@ TEXTS: dict[str, tuple[Answer, list[str]]] = {
         ],
     ),
     "fault": (refused(500, "InternalError", "etcd"), [f"{NO_USE}500 InternalError: etcd)"]),
-    "broken": (Answer(hang_up=True), [f"{CLAIM}: URL: the connection broke ("]),
+    "broken": (CannedAnswer(hang_up=True), [f"{CLAIM}: URL: the connection broke ("]),
     "hangs": (
-        Answer(wait=True),
+        CannedAnswer(wait=True),
         [f"{CLAIM}: URL did not answer completely within 0.3 s; the agent asks again"],
     ),
 }
 
 
 @pytest.mark.parametrize("case", TEXTS)
-async def test_errors_say_what_a_person_can_do(words: Scripted, case: str) -> None:
+async def test_errors_say_what_a_person_can_do(words: StubApiServer, case: str) -> None:
     answer, parts = TEXTS[case]
     api = scripted(words, answer, whole=0.3)
     with pytest.raises(Unavailable) as caught:
@@ -157,7 +156,7 @@ async def test_errors_say_what_a_person_can_do(words: Scripted, case: str) -> No
 
 
 async def test_a_server_that_is_not_there_is_named() -> None:
-    with Scripted() as gone:
+    with StubApiServer() as gone:
         url = gone.url
     api = AsyncResourceApi(lambda: ResourceApi(client_of(url)))
     with pytest.raises(Unavailable) as caught:
@@ -176,9 +175,9 @@ async def test_a_cluster_without_dra_is_told() -> None:
         api.close()
 
 
-async def test_a_call_does_not_last_longer_than_its_patience(words: Scripted) -> None:
+async def test_a_call_does_not_last_longer_than_its_patience(words: StubApiServer) -> None:
     server = Upgrading(words, "v1")
-    words.respond = lambda asked: Answer(wait=True) if "resourceclaims" in asked.path else server.answer(asked)
+    words.respond = lambda asked: CannedAnswer(wait=True) if "resourceclaims" in asked.path else server.answer(asked)
     api = AsyncResourceApi(lambda: ResourceApi(client_of(words.url)), patience=0.3)
     with pytest.raises(Unavailable) as caught:
         await api.claim("team", "c")
@@ -205,11 +204,11 @@ async def test_a_bug_in_a_call_that_nobody_waits_for_is_logged(caplog: pytest.Lo
     assert reported(caplog) == [("a question to the API server that nobody waits for", "TypeError: a bug")]
 
 
-async def test_claims_do_not_wait_for_each_other(words: Scripted) -> None:
+async def test_claims_do_not_wait_for_each_other(words: StubApiServer) -> None:
     together = threading.Barrier(16)
     server = Upgrading(words, "v1")
 
-    def respond(asked: object) -> Answer:
+    def respond(asked: object) -> CannedAnswer:
         if "resourceclaims/" in asked.path:  # type: ignore[attr-defined]
             together.wait(60)
         return server.answer(asked)  # type: ignore[arg-type]
@@ -223,8 +222,8 @@ async def test_claims_do_not_wait_for_each_other(words: Scripted) -> None:
 
 
 @pytest.mark.parametrize("waiting", [1, 10])
-async def test_close_ends_what_is_under_way_at_once(words: Scripted, waiting: int) -> None:
-    api = scripted(words, Answer(wait=True))
+async def test_close_ends_what_is_under_way_at_once(words: StubApiServer, waiting: int) -> None:
+    api = scripted(words, CannedAnswer(wait=True))
     asked = [asyncio.create_task(api.claim("team", "c")) for _ in range(waiting)]
     await eventually(lambda: sum("resourceclaims/" in one.path for one in words.asked) >= min(waiting, 4))
     began = time.monotonic()
@@ -238,8 +237,8 @@ async def test_close_ends_what_is_under_way_at_once(words: Scripted, waiting: in
     api.close()
 
 
-async def test_a_caller_that_is_cancelled_is_let_go_at_once(words: Scripted) -> None:
-    api = scripted(words, Answer(wait=True))
+async def test_a_caller_that_is_cancelled_is_let_go_at_once(words: StubApiServer) -> None:
+    api = scripted(words, CannedAnswer(wait=True))
     asked = asyncio.create_task(api.claim("team", "c"))
     await eventually(lambda: any("resourceclaims/" in one.path for one in words.asked))
     asked.cancel()

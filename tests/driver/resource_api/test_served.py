@@ -13,7 +13,7 @@ from kube.errors import NotServed, Unreachable
 from tests.waiting import until
 
 
-class Slow:
+class _Slow:
     """A client whose first answer waits until it is let go."""
 
     def __init__(self, *, fails: bool = False) -> None:
@@ -32,7 +32,7 @@ class Slow:
         return {"resources": [{"name": name} for name in NEEDED]}
 
 
-def asked_by(threads: int, served: ServedVersion, client: Slow) -> list[object]:
+def asked_by(threads: int, served: ServedVersion, client: _Slow) -> list[object]:
     answers: list[object] = []
 
     def ask() -> None:
@@ -52,13 +52,13 @@ def asked_by(threads: int, served: ServedVersion, client: Slow) -> list[object]:
 
 
 def test_many_threads_look_once() -> None:
-    client = Slow()
+    client = _Slow()
     assert asked_by(20, ServedVersion(client, "here"), client) == ["v1"] * 20
     assert len(client.asked) == 2
 
 
 def test_those_who_wait_for_a_look_share_its_failure_and_the_next_one_looks_again() -> None:
-    client = Slow(fails=True)
+    client = _Slow(fails=True)
     served = ServedVersion(client, "here")
     assert asked_by(20, served, client) == ["away"] * 20
     assert len(client.asked) <= 20
@@ -67,7 +67,7 @@ def test_those_who_wait_for_a_look_share_its_failure_and_the_next_one_looks_agai
 
 
 def test_a_version_is_looked_for_again_only_by_the_first_who_misses_it() -> None:
-    client = Slow()
+    client = _Slow()
     client.go.set()
     served = ServedVersion(client, "here")
     assert served.version() == "v1"
@@ -80,7 +80,7 @@ def test_a_version_is_looked_for_again_only_by_the_first_who_misses_it() -> None
 
 @pytest.mark.parametrize("versions", ["v2", "v1alpha3"])
 def test_versions_that_are_not_known_are_not_spoken(versions: str) -> None:
-    client = Slow()
+    client = _Slow()
     client.go.set()
     client.version = versions
     with pytest.raises(NotServed):

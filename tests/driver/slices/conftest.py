@@ -18,7 +18,7 @@ DRIVER = "led.example.com"
 Json = dict[str, Any]
 
 
-class Rig:
+class SlicesRig:
     """Controllers that are stopped at the end, with what they told."""
 
     def __init__(self, server: ApiServer, api: ResourceApi) -> None:
@@ -56,7 +56,7 @@ class Rig:
 
 
 @pytest.fixture
-def rig(server: ApiServer, api: ResourceApi) -> Iterator[Rig]:
-    made = Rig(server, api)
+def rig(server: ApiServer, api: ResourceApi) -> Iterator[SlicesRig]:
+    made = SlicesRig(server, api)
     yield made
     made.stop()

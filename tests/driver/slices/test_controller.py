@@ -16,7 +16,7 @@ from driver.slices.planning import ByDeviceNames
 from kube.bodies import JsonObject
 from kube.errors import NotFound, RequestError
 from sandbox.apiserver.server import ApiServer
-from tests.driver.slices.conftest import DRIVER, SLICES, Json, Rig
+from tests.driver.slices.conftest import DRIVER, SLICES, Json, SlicesRig
 from tests.making.resource_api import api_of
 from tests.waiting import until
 
@@ -33,7 +33,7 @@ def board(count: int, limit: int = 2) -> DriverResources:
     return one_pool(pack([device(number) for number in range(count)], limit=limit))
 
 
-def test_a_deleted_slice_is_back_long_before_everything_is_compared_again(rig: Rig) -> None:
+def test_a_deleted_slice_is_back_long_before_everything_is_compared_again(rig: SlicesRig) -> None:
     controller = rig.start(board(2), sync_delay=Options(rig.api, DRIVER).sync_delay)
     assert controller.wait_idle(120.0)
     before = {each["metadata"]["uid"] for each in rig.slices()}
@@ -43,7 +43,7 @@ def test_a_deleted_slice_is_back_long_before_everything_is_compared_again(rig: R
     assert time.monotonic() - began < 15  # Go's library waits 30 s.
 
 
-def test_what_a_kubelet_wiped_comes_back_once(rig: Rig) -> None:
+def test_what_a_kubelet_wiped_comes_back_once(rig: SlicesRig) -> None:
     controller = rig.start(board(6))
     assert controller.wait_idle(120.0)
     rig.delete()
@@ -53,7 +53,7 @@ def test_what_a_kubelet_wiped_comes_back_once(rig: Rig) -> None:
     assert {each["spec"]["pool"]["generation"] for each in rig.slices()} == {1}
 
 
-def test_a_restart_writes_nothing_and_a_stop_deletes_nothing(rig: Rig) -> None:
+def test_a_restart_writes_nothing_and_a_stop_deletes_nothing(rig: SlicesRig) -> None:
     first = rig.start(board(6))
     assert first.wait_idle(120.0)
     first.stop()
@@ -63,7 +63,7 @@ def test_a_restart_writes_nothing_and_a_stop_deletes_nothing(rig: Rig) -> None:
     assert second.get_stats() == Stats()
 
 
-def test_ten_thousand_devices_are_79_writes_and_one_change_is_one(rig: Rig) -> None:
+def test_ten_thousand_devices_are_79_writes_and_one_change_is_one(rig: SlicesRig) -> None:
     devices = [device(number) for number in range(10_000)]
     controller = rig.start(one_pool(pack(devices, limit=128)))
     assert controller.wait_idle(120.0)
@@ -76,7 +76,7 @@ def test_ten_thousand_devices_are_79_writes_and_one_change_is_one(rig: Rig) -> N
     assert {each["spec"]["pool"]["generation"] for each in rig.slices()} == {1}
 
 
-def test_a_taint_on_a_device_of_a_full_slice_is_one_write(rig: Rig) -> None:
+def test_a_taint_on_a_device_of_a_full_slice_is_one_write(rig: SlicesRig) -> None:
     devices = [device(number) for number in range(130)]
     controller = rig.start(one_pool(pack(devices)))
     assert controller.wait_idle(120.0)
@@ -90,7 +90,7 @@ def test_a_taint_on_a_device_of_a_full_slice_is_one_write(rig: Rig) -> None:
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
 def test_every_version_of_the_api_will_do(version: str) -> None:
     with ApiServer(versions=(version,)) as server:
-        rig = Rig(server, api_of(server))
+        rig = SlicesRig(server, api_of(server))
         controller = rig.start(board(3))
         assert controller.wait_idle(120.0)
         controller.update(board(4))
@@ -105,7 +105,7 @@ def test_every_version_of_the_api_will_do(version: str) -> None:
         assert all(isinstance(error, NotFound) for error in rig.errors)
 
 
-def test_the_old_layout_is_replaced_before_it_goes(rig: Rig) -> None:
+def test_the_old_layout_is_replaced_before_it_goes(rig: SlicesRig) -> None:
     old = rig.start(board(4), matching=ByDeviceNames())
     assert old.wait_idle(120.0)
     old.stop()
@@ -121,7 +121,7 @@ def test_the_old_layout_is_replaced_before_it_goes(rig: Rig) -> None:
     assert again.get_stats() == Stats()
 
 
-def test_nothing_is_written_before_the_first_update_where_that_is_waited_for(rig: Rig) -> None:
+def test_nothing_is_written_before_the_first_update_where_that_is_waited_for(rig: SlicesRig) -> None:
     rig.start(board(4)).wait_idle(120.0)
     rig.stop()
     controller = rig.start(wait_for_update=True)
@@ -133,7 +133,7 @@ def test_nothing_is_written_before_the_first_update_where_that_is_waited_for(rig
     assert not rig.slices()
 
 
-def test_changes_while_the_server_was_away_are_put_right(rig: Rig) -> None:
+def test_changes_while_the_server_was_away_are_put_right(rig: SlicesRig) -> None:
     controller = rig.start(board(4))
     assert controller.wait_idle(120.0)
     rig.server.down()
@@ -143,7 +143,7 @@ def test_changes_while_the_server_was_away_are_put_right(rig: Rig) -> None:
     until(lambda: len(rig.slices()) == 2, within=120)
 
 
-def test_a_creation_that_the_watch_never_tells_of_is_looked_for_after_a_while(rig: Rig) -> None:
+def test_a_creation_that_the_watch_never_tells_of_is_looked_for_after_a_while(rig: SlicesRig) -> None:
     class Deaf:
         """A watch that hangs after the first list."""
 
@@ -165,7 +165,7 @@ def test_a_creation_that_the_watch_never_tells_of_is_looked_for_after_a_while(ri
     assert len(rig.slices()) == 1
 
 
-def test_a_node_that_was_made_anew_is_the_owner_of_what_comes_after(rig: Rig) -> None:
+def test_a_node_that_was_made_anew_is_the_owner_of_what_comes_after(rig: SlicesRig) -> None:
     rig.server.store.create("nodes", {"metadata": {"name": "n"}})
     resources = DriverResources({"n": Pool((Slice((device(0),)),))})
     controller = rig.start(resources, owner=node_owner("n"))
@@ -180,7 +180,7 @@ def test_a_node_that_was_made_anew_is_the_owner_of_what_comes_after(rig: Rig) ->
     assert made["spec"]["nodeName"] == "n"
 
 
-def test_slices_are_listed_by_node_as_a_nodes_identity_must(rig: Rig) -> None:
+def test_slices_are_listed_by_node_as_a_nodes_identity_must(rig: SlicesRig) -> None:
     rig.server.store.create("nodes", {"metadata": {"name": "n"}})
     rig.server.faults.add("create", "status", 500, resource=SLICES)
     controller = rig.start(DriverResources({"n": Pool((Slice((device(0),)),))}), owner=node_owner("n"))
@@ -190,7 +190,7 @@ def test_slices_are_listed_by_node_as_a_nodes_identity_must(rig: Rig) -> None:
     assert {each.query["fieldSelector"] for each in asked} == {f"spec.driver={DRIVER},spec.nodeName=n"}
 
 
-def test_an_owner_of_another_kind_ties_slices_to_no_node(rig: Rig) -> None:
+def test_an_owner_of_another_kind_ties_slices_to_no_node(rig: SlicesRig) -> None:
     owner = Owner("example.com/v1", "Fleet", "f", "1-2-3")
     assert rig.start(board(1), owner=owner).wait_idle(120.0)
     (made,) = rig.slices()
@@ -198,7 +198,7 @@ def test_an_owner_of_another_kind_ties_slices_to_no_node(rig: Rig) -> None:
     assert "nodeName" not in made["spec"]
 
 
-def test_a_bad_pool_and_a_bad_slice_hold_up_no_other(rig: Rig) -> None:
+def test_a_bad_pool_and_a_bad_slice_hold_up_no_other(rig: SlicesRig) -> None:
     bad = Pool((Slice((device(1), device(1))),), all_nodes=True)
     partly = Pool((Slice((device(1),)), Slice(({"name": "Bad"},))), all_nodes=True)
     good = board(1).pools["p"]
@@ -215,7 +215,7 @@ def test_a_bad_pool_and_a_bad_slice_hold_up_no_other(rig: Rig) -> None:
     assert statuses["good"].error == ""
 
 
-def test_a_pool_that_the_server_fails_is_tried_again_beside_the_others(rig: Rig) -> None:
+def test_a_pool_that_the_server_fails_is_tried_again_beside_the_others(rig: SlicesRig) -> None:
     assert rig.start(board(1)).wait_idle(120.0)
     rig.stop()
     rig.server.faults.add("update", "status", 503, count=-1, resource=SLICES)
@@ -228,7 +228,7 @@ def test_a_pool_that_the_server_fails_is_tried_again_beside_the_others(rig: Rig)
     assert controller.get_stats() == Stats(creates=1, updates=1)
 
 
-def test_a_server_that_refuses_one_slice_for_ever_is_not_written_to_for_ever(rig: Rig) -> None:
+def test_a_server_that_refuses_one_slice_for_ever_is_not_written_to_for_ever(rig: SlicesRig) -> None:
     rig.server.faults.add("create", "status", 422, skip=1, count=-1, resource=SLICES)
     controller = rig.start(board(4))
     until(lambda: len(rig.errors) > 3)
@@ -236,7 +236,7 @@ def test_a_server_that_refuses_one_slice_for_ever_is_not_written_to_for_ever(rig
     assert {each["spec"]["pool"]["generation"] for each in rig.slices()} == {1}
 
 
-def test_the_caller_may_go_on_with_its_own(rig: Rig) -> None:
+def test_the_caller_may_go_on_with_its_own(rig: SlicesRig) -> None:
     mine = device(0)
     controller = rig.start(wait_for_update=True)
     controller.update(one_pool([Slice((mine,))]))
@@ -245,7 +245,7 @@ def test_the_caller_may_go_on_with_its_own(rig: Rig) -> None:
     assert rig.slices()[0]["spec"]["devices"] == [device(0)]
 
 
-def test_an_error_handler_that_fails_ends_nothing(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_handler_that_fails_ends_nothing(rig: SlicesRig, caplog: pytest.LogCaptureFixture) -> None:
     def failing(error: Exception, work: str) -> None:
         raise RuntimeError("no ink")
 
@@ -256,7 +256,7 @@ def test_an_error_handler_that_fails_ends_nothing(rig: Rig, caplog: pytest.LogCa
     assert "the error handler failed at: POST" in caplog.text
 
 
-def test_faults_are_logged_unless_somebody_else_hears_of_them(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+def test_faults_are_logged_unless_somebody_else_hears_of_them(rig: SlicesRig, caplog: pytest.LogCaptureFixture) -> None:
     controller = Controller(Options(rig.api, DRIVER, resources=one_pool([Slice(({"name": "Bad"},))]))).start()
     assert controller.wait_idle(120.0)
     controller.stop()
@@ -270,7 +270,7 @@ def test_a_driver_without_a_name_is_refused(api: ResourceApi) -> None:
         Controller(Options(api, ""))
 
 
-def test_the_queue_and_the_clock_are_the_callers_to_give(rig: Rig) -> None:
+def test_the_queue_and_the_clock_are_the_callers_to_give(rig: SlicesRig) -> None:
     added: list[JsonObject | str] = []
 
     class Counting:

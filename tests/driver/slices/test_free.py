@@ -10,7 +10,7 @@ import pytest
 from driver.slices.model import Slice
 from kube.bodies import JsonObject
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.driver.slices.conftest import SLICES, Rig
+from tests.driver.slices.conftest import SLICES, SlicesRig
 from tests.driver.slices.test_controller import device, one_pool
 from tests.making.resource_api import api_of
 from tests.waiting import until
@@ -21,7 +21,7 @@ def tainted(number: int, effect: str) -> JsonObject:
 
 
 @pytest.mark.parametrize(("effect", "offered"), [("NoSchedule", False), ("NoExecute", False), ("None", True)])
-def test_a_device_is_free_unless_a_taint_keeps_new_claims_away(rig: Rig, effect: str, offered: bool) -> None:
+def test_a_device_is_free_unless_a_taint_keeps_new_claims_away(rig: SlicesRig, effect: str, offered: bool) -> None:
     controller = rig.start(one_pool([Slice((device(0), tainted(1, effect)))]))
     assert controller.wait_idle(120.0)
     free = {"led-00000", "led-00001"} if offered else {"led-00000"}
@@ -31,14 +31,14 @@ def test_a_device_is_free_unless_a_taint_keeps_new_claims_away(rig: Rig, effect:
 
 def test_a_server_that_drops_taints_leaves_its_devices_free() -> None:
     with ApiServer(gates=GATES_OFF) as server, closing(api_of(server)) as api:
-        rig = Rig(server, api)
+        rig = SlicesRig(server, api)
         controller = rig.start(one_pool([Slice((device(0), tainted(1, "NoSchedule")))]))
         assert controller.wait_idle(120.0)
         assert controller.free("p") == frozenset({"led-00000", "led-00001"})
         rig.stop()
 
 
-def test_nothing_is_known_while_a_write_is_under_way(rig: Rig) -> None:
+def test_nothing_is_known_while_a_write_is_under_way(rig: SlicesRig) -> None:
     controller = rig.start(one_pool([Slice((device(0), device(1)))]))
     assert controller.wait_idle(120.0)
     reached, go_on = threading.Event(), threading.Event()
@@ -56,7 +56,7 @@ def test_nothing_is_known_while_a_write_is_under_way(rig: Rig) -> None:
     until(lambda: controller.free("p") == frozenset({"led-00000"}))
 
 
-def test_nothing_is_known_while_a_write_that_failed_may_have_been_carried_out(rig: Rig) -> None:
+def test_nothing_is_known_while_a_write_that_failed_may_have_been_carried_out(rig: SlicesRig) -> None:
     controller = rig.start(one_pool([Slice((device(0), device(1)))]))
     assert controller.wait_idle(120.0)
     rig.server.faults.add("*", "status", 503, resource=SLICES, count=-1)

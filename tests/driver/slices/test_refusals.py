@@ -54,7 +54,7 @@ class Impatient(PoolQueue):
         return wait
 
 
-class Rig:
+class _Rig:
     def __init__(self, server: ApiServer, api: ResourceApi) -> None:
         self.server = server
         self.errors: list[Exception] = []
@@ -90,14 +90,14 @@ class Rig:
 
 
 @pytest.fixture
-def rig(server: ApiServer, api: ResourceApi) -> Iterator[Rig]:
-    made = Rig(server, api)
+def rig(server: ApiServer, api: ResourceApi) -> Iterator[_Rig]:
+    made = _Rig(server, api)
     yield made
     made.controller.stop()
 
 
 @EITHER
-def test_nothing_comes_behind_a_stored_slice_whose_content_is_refused(rig: Rig, bad: Slice) -> None:
+def test_nothing_comes_behind_a_stored_slice_whose_content_is_refused(rig: _Rig, bad: Slice) -> None:
     rig.want(slice_of("a"))
     rig.want(bad, slice_of("b"))
     assert rig.stored == [("a",)]
@@ -105,14 +105,14 @@ def test_nothing_comes_behind_a_stored_slice_whose_content_is_refused(rig: Rig, 
 
 
 @EITHER
-def test_a_refused_slice_goes_when_the_others_have_a_new_generation(rig: Rig, bad: Slice) -> None:
+def test_a_refused_slice_goes_when_the_others_have_a_new_generation(rig: _Rig, bad: Slice) -> None:
     rig.want(slice_of("a"), slice_of("b"))
     rig.want(slice_of("c"), bad, slice_of("d"))
     assert rig.stored == [("c",)]
 
 
 @EITHER
-def test_what_a_refused_slice_held_stays_where_nothing_else_changes(rig: Rig, bad: Slice) -> None:
+def test_what_a_refused_slice_held_stays_where_nothing_else_changes(rig: _Rig, bad: Slice) -> None:
     rig.want(slice_of("a"), slice_of("b"))
     rig.want(slice_of("a"), bad)
     assert rig.stored == [("a",), ("b",)]
@@ -120,7 +120,7 @@ def test_what_a_refused_slice_held_stays_where_nothing_else_changes(rig: Rig, ba
 
 
 @EITHER
-def test_the_only_slice_there_is_stays_though_its_content_is_refused(rig: Rig, bad: Slice) -> None:
+def test_the_only_slice_there_is_stays_though_its_content_is_refused(rig: _Rig, bad: Slice) -> None:
     rig.want(slice_of("a"), bad)
     rig.want(bad, slice_of("c"))
     assert rig.stored == [("a",)]
@@ -128,7 +128,7 @@ def test_the_only_slice_there_is_stays_though_its_content_is_refused(rig: Rig, b
 
 
 @EITHER
-def test_of_a_generation_that_never_was_complete_no_old_content_stays(rig: Rig, bad: Slice) -> None:
+def test_of_a_generation_that_never_was_complete_no_old_content_stays(rig: _Rig, bad: Slice) -> None:
     rig.want(slice_of("a"), slice_of("b"), bad)
     assert rig.stored == [("a",), ("b",)]
     rig.want(slice_of("b"), bad, slice_of("c"))
@@ -136,28 +136,28 @@ def test_of_a_generation_that_never_was_complete_no_old_content_stays(rig: Rig, 
 
 
 @EITHER
-def test_what_is_older_goes_when_something_newer_is_stored_though_a_slice_is_refused(rig: Rig, bad: Slice) -> None:
+def test_what_is_older_goes_when_something_newer_is_stored_though_a_slice_is_refused(rig: _Rig, bad: Slice) -> None:
     spec: Json = {"driver": DRIVER, "pool": {"name": "p", "generation": 3, "resourceSliceCount": 1}, "allNodes": True}
     rig.find("old-layout", spec)
     rig.want(slice_of("a"), bad)
     assert rig.stored == [("a",)]
 
 
-def test_what_stands_beside_what_should_be_there_goes_though_a_slice_is_refused(rig: Rig) -> None:
+def test_what_stands_beside_what_should_be_there_goes_though_a_slice_is_refused(rig: _Rig) -> None:
     rig.want(slice_of("a"), BAD)
     spec: Json = {"driver": DRIVER, "pool": {"name": "p", "generation": 1, "resourceSliceCount": 2}, "allNodes": True}
     rig.server.store.create(SLICES, {"metadata": {"name": "stray"}, "spec": spec})
     until(lambda: rig.stored == [("a",)])
 
 
-def test_what_is_there_stays_as_long_as_nothing_else_can_be_stored(rig: Rig) -> None:
+def test_what_is_there_stays_as_long_as_nothing_else_can_be_stored(rig: _Rig) -> None:
     spec: Json = {"driver": DRIVER, "pool": {"name": "p", "generation": 3, "resourceSliceCount": 1}, "allNodes": True}
     rig.find("old-layout", {**spec, "devices": [{"name": "a"}]})
     rig.want(BAD, slice_of("b"))
     assert rig.stored == [("a",)]
 
 
-def test_all_is_well_once_the_content_is(rig: Rig) -> None:
+def test_all_is_well_once_the_content_is(rig: _Rig) -> None:
     rig.want(slice_of("a"), slice_of("b"), BAD)
     rig.want(slice_of("b"), BAD, slice_of("c"))
     rig.want(slice_of("b"), slice_of("c"), slice_of("d"))
@@ -167,14 +167,14 @@ def test_all_is_well_once_the_content_is(rig: Rig) -> None:
     assert status.error == ""
 
 
-def test_refusals_do_not_count_as_repairs_which_grow_slower(rig: Rig) -> None:
+def test_refusals_do_not_count_as_repairs_which_grow_slower(rig: _Rig) -> None:
     rig.want(slice_of("a"), REFUSED)
     assert len(rig.errors) == 15
     rig.server.store.delete(SLICES, rig.server.store.list(SLICES)[0]["metadata"]["name"])
     until(lambda: rig.stored == [("a",)])
 
 
-def test_many_slices_are_deleted_side_by_side(rig: Rig) -> None:
+def test_many_slices_are_deleted_side_by_side(rig: _Rig) -> None:
     rig.want(*[slice_of(f"d{number}") for number in range(20)])
     rig.server.faults.add("delete", "status", 500, skip=7, resource=SLICES)
     rig.want()
@@ -183,14 +183,14 @@ def test_many_slices_are_deleted_side_by_side(rig: Rig) -> None:
     assert [str(error).partition(": ")[2][:3] for error in rig.errors] == ["500"]
 
 
-def test_the_server_says_how_long_to_wait(rig: Rig) -> None:
+def test_the_server_says_how_long_to_wait(rig: _Rig) -> None:
     rig.server.faults.add("create", "status", 429, count=8, retry_after=7, resource=SLICES)
     rig.want(slice_of("a"))
     assert set(rig.queue.at_least) == {7.0}
     assert rig.stored == [("a",)]
 
 
-def test_a_server_that_is_away_is_tried_soon_and_then_at_some_time_of_half_a_minute(rig: Rig) -> None:
+def test_a_server_that_is_away_is_tried_soon_and_then_at_some_time_of_half_a_minute(rig: _Rig) -> None:
     rig.want(slice_of("a"))
     # The list before the next attempt; not by "*", because the watch may begin only now.
     rig.server.faults.add("update", "close", count=1, resource=SLICES)
@@ -213,7 +213,7 @@ def test_a_server_that_is_away_is_tried_soon_and_then_at_some_time_of_half_a_min
     ],
 )
 def test_a_server_that_is_busy_is_told_to_the_error_handler_at_once(
-    rig: Rig, verb: str, wanted: tuple[Slice, ...], retry_after: int | None
+    rig: _Rig, verb: str, wanted: tuple[Slice, ...], retry_after: int | None
 ) -> None:
     rig.want(slice_of("a"))
     rig.server.faults.add(verb, "status", 429, count=1, retry_after=retry_after, resource=SLICES)
@@ -223,7 +223,7 @@ def test_a_server_that_is_busy_is_told_to_the_error_handler_at_once(
     assert rig.stored == [tuple(device["name"] for device in each.devices) for each in wanted]
 
 
-def test_what_was_found_in_order_is_ours_and_changed_when_it_falls_behind(rig: Rig) -> None:
+def test_what_was_found_in_order_is_ours_and_changed_when_it_falls_behind(rig: _Rig) -> None:
     pool_of = {"name": "p", "generation": 1, "resourceSliceCount": 2}
     for index, name in enumerate(("a", "b")):
         spec: Json = {"driver": DRIVER, "pool": pool_of, "allNodes": True, "devices": [{"name": name}]}

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.making.withdrawn_node import Rig
+from tests.making.withdrawn_node import WithdrawalRig
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return Rig(tmp_path)
+def rig(tmp_path: Path) -> WithdrawalRig:
+    return WithdrawalRig(tmp_path)

@@ -9,11 +9,11 @@ import pytest
 from driver.node_watch.node_claims import NamedDevice
 from driver.publishing import withdrawal
 from node.rules import Doors
-from tests.making.withdrawn_node import CLAIM, A, B, OtherDevices, Rig
+from tests.making.withdrawn_node import CLAIM, A, B, OtherDevices, WithdrawalRig
 from tests.waiting import eventually
 
 
-async def test_nobody_is_asked_while_nothing_is_withdrawn(rig: Rig) -> None:
+async def test_nobody_is_asked_while_nothing_is_withdrawn(rig: WithdrawalRig) -> None:
     rig.apply()
     async with rig.running():
         for _ in range(3):
@@ -22,7 +22,7 @@ async def test_nobody_is_asked_while_nothing_is_withdrawn(rig: Rig) -> None:
     assert rig.asked == []
 
 
-async def test_one_list_answers_for_all_devices(rig: Rig) -> None:
+async def test_one_list_answers_for_all_devices(rig: WithdrawalRig) -> None:
     rig.free = frozenset()
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
     async with rig.running():
@@ -31,7 +31,7 @@ async def test_one_list_answers_for_all_devices(rig: Rig) -> None:
 
 
 async def test_devices_that_become_ready_one_after_the_other_are_asked_for_together(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: WithdrawalRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(withdrawal, "LOOK", 0.001)
     seconds = 0.0
@@ -51,7 +51,7 @@ async def test_devices_that_become_ready_one_after_the_other_are_asked_for_toget
     assert rig.asked == [{A, B}]
 
 
-async def test_a_device_that_becomes_ready_is_asked_for_though_another_one_has_to_wait_long(rig: Rig) -> None:
+async def test_a_device_that_becomes_ready_is_asked_for_though_another_one_has_to_wait_long(rig: WithdrawalRig) -> None:
     rig.withdrawal(again=3600.0)
     rig.free, rig.named = frozenset({B}), [NamedDevice(A, CLAIM)]
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
@@ -64,7 +64,7 @@ async def test_a_device_that_becomes_ready_is_asked_for_though_another_one_has_t
 
 
 async def test_what_a_claim_has_for_weeks_is_not_looked_at_all_the_time(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: WithdrawalRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(withdrawal, "LOOK", 0.001)
     rig.free, rig.taken = frozenset(), {A: "claim team/one"}
@@ -80,7 +80,7 @@ async def test_what_a_claim_has_for_weeks_is_not_looked_at_all_the_time(
 
 
 async def test_changes_of_other_devices_do_not_begin_the_time_for_schedulers_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: WithdrawalRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.withdrawal(quiet=2.0)
     others = OtherDevices(rig, monkeypatch)
@@ -91,7 +91,7 @@ async def test_changes_of_other_devices_do_not_begin_the_time_for_schedulers_ane
 
 
 async def test_changes_of_other_devices_do_not_have_claims_listed_more_often(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
+    rig: WithdrawalRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.withdrawal(again=3600.0)
     others = OtherDevices(rig, monkeypatch)
@@ -102,7 +102,7 @@ async def test_changes_of_other_devices_do_not_have_claims_listed_more_often(
 
 
 async def test_a_device_that_was_asked_for_in_vain_is_asked_for_at_once_when_its_claim_has_been_here_and_gone(
-    rig: Rig,
+    rig: WithdrawalRig,
 ) -> None:
     rig.withdrawal(again=3600.0)
     async with rig.asked_in_vain():
@@ -117,7 +117,7 @@ async def test_a_device_that_was_asked_for_in_vain_is_asked_for_at_once_when_its
 
 @pytest.mark.parametrize("seen", ["free", "taken", "offered"])
 async def test_a_device_that_was_not_withdrawn_meanwhile_begins_the_time_for_schedulers_anew(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch, seen: str
+    rig: WithdrawalRig, monkeypatch: pytest.MonkeyPatch, seen: str
 ) -> None:
     rig.withdrawal(quiet=2.0)
     others = OtherDevices(rig, monkeypatch)
@@ -139,7 +139,7 @@ async def test_a_device_that_was_not_withdrawn_meanwhile_begins_the_time_for_sch
 
 @pytest.mark.parametrize("gone", [True, False], ids=["gone", "in MIG mode"])
 async def test_a_device_that_only_vanishes_from_the_view_has_no_claims_listed_and_is_said_to_wait_for_nothing(
-    rig: Rig, *, gone: bool
+    rig: WithdrawalRig, *, gone: bool
 ) -> None:
     rig.free, rig.fault = frozenset(), "the API server does not let the agent list claims"
     rig.withheld = {A}
@@ -152,7 +152,7 @@ async def test_a_device_that_only_vanishes_from_the_view_has_no_claims_listed_an
     assert rig.left == {A, B}
 
 
-async def test_the_list_for_a_handover_answers_for_devices_that_vanished_as_well(rig: Rig) -> None:
+async def test_the_list_for_a_handover_answers_for_devices_that_vanished_as_well(rig: WithdrawalRig) -> None:
     rig.free, rig.withheld, rig.gone = frozenset(), {A}, {A}
     rig.apply(b=Doors.PLUGIN)
     async with rig.running():
@@ -160,7 +160,7 @@ async def test_the_list_for_a_handover_answers_for_devices_that_vanished_as_well
     assert rig.asked == [{A, B}]
 
 
-async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_listed_again(rig: Rig) -> None:
+async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_listed_again(rig: WithdrawalRig) -> None:
     rig.withdrawal(again=0.0)
     rig.free, rig.withheld, rig.named = frozenset(), {A}, [NamedDevice(A, CLAIM)]
     rig.apply(b=Doors.PLUGIN)
@@ -174,7 +174,7 @@ async def test_a_device_that_vanished_and_that_a_claim_names_has_no_claims_liste
 
 
 async def test_a_device_that_vanished_does_not_keep_the_door_open_once_no_rule_offers_anything_to_claims(
-    rig: Rig,
+    rig: WithdrawalRig,
 ) -> None:
     rig.free, rig.withheld, rig.gone, rig.named = frozenset(), {A}, {A}, [NamedDevice(A, CLAIM)]
     rig.apply(b=Doors.PLUGIN)

@@ -6,11 +6,11 @@ import pytest
 
 from driver.node_watch.node_claims import NamedDevice
 from node.rules import Doors
-from tests.making.withdrawn_node import CLAIM, A, B, Rig
+from tests.making.withdrawn_node import CLAIM, A, B, WithdrawalRig
 from tests.waiting import eventually
 
 
-async def test_a_device_that_is_withdrawn_everywhere_is_forgotten_after_one_list(rig: Rig) -> None:
+async def test_a_device_that_is_withdrawn_everywhere_is_forgotten_after_one_list(rig: WithdrawalRig) -> None:
     rig.free = frozenset({B})
     rig.apply(a=Doors.PLUGIN)
     async with rig.running():
@@ -29,7 +29,7 @@ async def test_a_device_that_is_withdrawn_everywhere_is_forgotten_after_one_list
     ],
 )
 async def test_claims_are_not_listed_before_slices_and_claims_of_this_node_let_go(
-    rig: Rig, free: frozenset[str] | None, taken: dict[str, str], why: str
+    rig: WithdrawalRig, free: frozenset[str] | None, taken: dict[str, str], why: str
 ) -> None:
     rig.free, rig.taken = free, taken
     rig.apply(a=Doors.PLUGIN)
@@ -41,7 +41,7 @@ async def test_claims_are_not_listed_before_slices_and_claims_of_this_node_let_g
         await eventually(lambda: rig.left == {B})
 
 
-async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig) -> None:
+async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: WithdrawalRig) -> None:
     rig.withdrawal(quiet=3600.0)
     async with rig.leaving():
         text = "schedulers may not have seen its withdrawal yet"
@@ -49,7 +49,7 @@ async def test_a_scheduler_gets_time_to_see_that_a_device_is_withdrawn(rig: Rig)
     assert rig.asked == []
 
 
-async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_does(rig: Rig) -> None:
+async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_does(rig: WithdrawalRig) -> None:
     rig.free = frozenset()
     rig.named = [NamedDevice(A, CLAIM), NamedDevice(B, CLAIM, admin=True)]
     rig.apply(a=Doors.PLUGIN, b=Doors.PLUGIN)
@@ -61,7 +61,7 @@ async def test_a_device_that_some_claim_of_the_cluster_names_stays_until_none_do
     assert rig.events.events == []
 
 
-async def test_what_cannot_be_known_is_told_once_and_asked_again(rig: Rig) -> None:
+async def test_what_cannot_be_known_is_told_once_and_asked_again(rig: WithdrawalRig) -> None:
     rig.free, rig.fault = frozenset(), "the API server does not let the agent list claims"
     rig.apply(a=Doors.PLUGIN)
     async with rig.running():
@@ -75,7 +75,7 @@ async def test_what_cannot_be_known_is_told_once_and_asked_again(rig: Rig) -> No
         await eventually(lambda: rig.left == {B})
 
 
-async def test_a_rule_that_turns_back_while_claims_are_listed_keeps_its_device(rig: Rig) -> None:
+async def test_a_rule_that_turns_back_while_claims_are_listed_keeps_its_device(rig: WithdrawalRig) -> None:
     async with rig.listing():
         rig.apply(a=Doors.BOTH)
         rig.gate.set()
@@ -83,7 +83,7 @@ async def test_a_rule_that_turns_back_while_claims_are_listed_keeps_its_device(r
     assert rig.left == {A, B}
 
 
-async def test_a_device_that_was_published_again_while_claims_are_listed_is_asked_for_again(rig: Rig) -> None:
+async def test_a_device_that_was_published_again_while_claims_are_listed_is_asked_for_again(rig: WithdrawalRig) -> None:
     async with rig.listing():
         rig.apply(a=Doors.DRA)
         rig.shown.cover([A, B])
@@ -93,7 +93,7 @@ async def test_a_device_that_was_published_again_while_claims_are_listed_is_aske
     assert len(rig.asked) == 2
 
 
-async def test_a_claim_that_is_prepared_while_claims_are_listed_keeps_its_device(rig: Rig) -> None:
+async def test_a_claim_that_is_prepared_while_claims_are_listed_keeps_its_device(rig: WithdrawalRig) -> None:
     async with rig.listing():
         rig.taken = {A: "claim team/one"}
         rig.gate.set()
@@ -101,7 +101,7 @@ async def test_a_claim_that_is_prepared_while_claims_are_listed_keeps_its_device
     assert rig.left == {A, B}
 
 
-async def test_only_devices_that_move_are_told_of_when_claims_cannot_be_listed(rig: Rig) -> None:
+async def test_only_devices_that_move_are_told_of_when_claims_cannot_be_listed(rig: WithdrawalRig) -> None:
     rig.free, rig.withheld, rig.fault = frozenset(), {A}, "the API server does not let the agent list claims"
     rig.apply(b=Doors.PLUGIN)
     async with rig.running():
@@ -111,7 +111,7 @@ async def test_only_devices_that_move_are_told_of_when_claims_cannot_be_listed(r
         assert rig.made.waiting_for().keys() == {B}
 
 
-async def test_a_disk_that_does_not_forget_keeps_nobody_from_the_device_and_is_told(rig: Rig) -> None:
+async def test_a_disk_that_does_not_forget_keeps_nobody_from_the_device_and_is_told(rig: WithdrawalRig) -> None:
     rig.free = frozenset()
     away = rig.folder.with_name("away")
     rig.folder.rename(away)
@@ -133,7 +133,7 @@ async def test_a_disk_that_does_not_forget_keeps_nobody_from_the_device_and_is_t
         await eventually(lambda: rig.left == {B})
 
 
-async def test_a_process_that_was_killed_before_the_confirmation_begins_anew(rig: Rig) -> None:
+async def test_a_process_that_was_killed_before_the_confirmation_begins_anew(rig: WithdrawalRig) -> None:
     async with rig.listing():
         assert rig.asked == [{A}]
     rig.shown = rig.restarted()

@@ -14,14 +14,14 @@ class Opened(Value):
 
 
 @value
-class Closed(Value):
+class _Closed(Value):
     door: str
 
 
 def test_subscribers_of_a_type_hear_its_events_in_the_order_of_subscription() -> None:
     bus, heard = EventBus(), list[str]()
     bus.subscribe(Opened, lambda event: heard.append(f"first {event.door}"))
-    bus.subscribe(Closed, lambda event: heard.append(f"closed {event.door}"))
+    bus.subscribe(_Closed, lambda event: heard.append(f"closed {event.door}"))
     bus.subscribe(Opened, lambda event: heard.append(f"second {event.door}"))
     bus.publish(Opened("plugin"))
     assert heard == ["first plugin", "second plugin"]
@@ -30,9 +30,9 @@ def test_subscribers_of_a_type_hear_its_events_in_the_order_of_subscription() ->
 
 def test_what_a_subscriber_publishes_is_delivered_before_the_next_subscriber_is_called() -> None:
     bus, heard = EventBus(), list[str]()
-    bus.subscribe(Opened, lambda event: bus.publish(Closed(event.door)))
+    bus.subscribe(Opened, lambda event: bus.publish(_Closed(event.door)))
     bus.subscribe(Opened, lambda _: heard.append("opened"))
-    bus.subscribe(Closed, lambda _: heard.append("closed"))
+    bus.subscribe(_Closed, lambda _: heard.append("closed"))
     bus.publish(Opened("dra"))
     assert heard == ["closed", "opened"]
 

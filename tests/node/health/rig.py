@@ -34,7 +34,7 @@ GONE = Health(UNHEALTHY, "gone from the PCI bus; it was removed or does not answ
 
 
 @dataclass
-class Handle:
+class _Handle:
     """A call that is due, unless it is cancelled."""
 
     due: float
@@ -54,7 +54,7 @@ class Time:
 
     now: float = START
     passed: float = 0.0
-    calls: list[Handle] = field(default_factory=list)
+    calls: list[_Handle] = field(default_factory=list)
 
     def clock(self) -> float:
         return self.now
@@ -62,8 +62,8 @@ class Time:
     def steady(self) -> float:
         return self.passed
 
-    def later(self, delay: float, callback: Callable[[], None]) -> Handle:
-        handle = Handle(self.passed + delay, callback)
+    def later(self, delay: float, callback: Callable[[], None]) -> _Handle:
+        handle = _Handle(self.passed + delay, callback)
         self.calls.append(handle)
         return handle
 
@@ -85,7 +85,7 @@ class Time:
         self.now += seconds
 
 
-class Rig:
+class HealthRig:
     """A keeper that has seen a first scan; ``shown`` are the snapshots that it published after that."""
 
     def __init__(

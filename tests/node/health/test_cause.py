@@ -9,7 +9,7 @@ from node.health.finding import Finding, judged
 from node.health.policy import FAILED
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState, Recovery
-from tests.node.health.rig import A, Rig, lost
+from tests.node.health.rig import A, HealthRig, lost
 
 HEALTHY, DEGRADED, UNHEALTHY, UNKNOWN = HealthState
 LOST = Condition(Trouble.LOST, "it does not answer (GPU_IS_LOST)")
@@ -77,7 +77,7 @@ def test_once_the_cause_has_ended_the_next_hardest_is_the_cause(found: list[Find
 
 
 def test_a_failed_row_remap_is_the_cause_and_not_the_xid_beside_it() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 48)
     rig.poll(A.name, ROW)
     entry = rig.entry(A.name)
@@ -91,7 +91,7 @@ def test_a_failed_row_remap_is_the_cause_and_not_the_xid_beside_it() -> None:
 
 
 def test_the_next_cause_is_told_when_one_has_ended() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 142)
     rig.poll(A.name, RECOVER)
     assert rig.entry(A.name).also == ("the driver reported XID 142",)
@@ -114,7 +114,7 @@ def test_a_gpu_that_is_lost_has_one_cause_whoever_speaks_first() -> None:
     )
     found = set()
     for order in ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)):
-        rig = Rig([A])
+        rig = HealthRig([A])
         for number in order:
             signs[number](rig)
         entry = rig.entry(A.name)
@@ -125,7 +125,7 @@ def test_a_gpu_that_is_lost_has_one_cause_whoever_speaks_first() -> None:
 
 
 def test_a_cause_that_comes_and_goes_beside_a_harder_one_is_no_news() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 79)
     told = len(rig.told.events)
     for _ in range(10):
@@ -137,7 +137,7 @@ def test_a_cause_that_comes_and_goes_beside_a_harder_one_is_no_news() -> None:
 
 
 def test_a_person_who_says_the_same_state_is_answered_that_it_stays() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 79)
     assert rig.keeper.set(A.name, UNHEALTHY, "vendor case 4711") == (f"{A.name} stays unhealthy",)
     assert rig.health(A.name).cause == "person"
@@ -145,7 +145,7 @@ def test_a_person_who_says_the_same_state_is_answered_that_it_stays() -> None:
 
 
 def test_verdicts_are_counted_by_states_and_not_by_causes() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 79)
     rig.look(A.name, LOST, source="nvml")
     assert rig.keeper.metrics.verdicts.counts == {("gpu", "xid", "unhealthy"): 1}

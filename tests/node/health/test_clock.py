@@ -7,7 +7,7 @@ import pytest
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
 from node.values import replace
-from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, A, B, C, Rig, nic
+from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, A, B, C, HealthRig, nic
 
 CARRIER = Condition(Trouble.CARRIER)
 JUMPS = [-30 * 365 * 86_400.0, -86_400.0, -30.0, 30.0, 86_400.0, 56 * 365 * 86_400.0]
@@ -20,7 +20,7 @@ def jump(request: pytest.FixtureRequest) -> float:
 
 
 def test_a_quiet_time_is_as_long_as_ever(jump: float) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 142)
     rig.time.forward(100)
     rig.time.now += jump
@@ -31,7 +31,7 @@ def test_a_quiet_time_is_as_long_as_ever(jump: float) -> None:
 
 
 def test_a_quiet_time_is_as_long_as_ever_also_when_something_happens_to_another_device(jump: float) -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 142)
     rig.time.forward(100)
     rig.time.now += jump
@@ -44,7 +44,7 @@ def test_a_quiet_time_is_as_long_as_ever_also_when_something_happens_to_another_
 
 def test_a_condition_that_is_gone_settles_as_long_as_ever(jump: float) -> None:
     port = nic(0x86)
-    rig = Rig([port])
+    rig = HealthRig([port])
     rig.look(port.name, CARRIER)
     rig.look(port.name)
     rig.time.forward(5)
@@ -56,7 +56,7 @@ def test_a_condition_that_is_gone_settles_as_long_as_ever(jump: float) -> None:
 
 
 def test_looks_of_a_source_that_polls_count_as_ever(jump: float) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.PCIE_LINK))
     rig.poll(A.name)
     rig.time.now += jump
@@ -69,7 +69,7 @@ def test_looks_of_a_source_that_polls_count_as_ever(jump: float) -> None:
 
 
 def test_two_looks_are_no_further_apart_for_it(jump: float) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.PCIE_LINK))
     rig.look(A.name, source="nvml")
     rig.time.now += jump
@@ -82,7 +82,7 @@ def test_two_looks_are_no_further_apart_for_it(jump: float) -> None:
 
 
 def test_a_device_that_was_reset_settles_as_long_as_ever(jump: float) -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 95)
     rig.scan_health(A.name, GONE)
     rig.scan_health(A.name, Health())
@@ -97,7 +97,7 @@ def test_a_device_that_was_reset_settles_as_long_as_ever(jump: float) -> None:
 
 def test_what_comes_back_soon_does_so_whatever_the_clock_says(jump: float) -> None:
     port = nic(0x86)
-    rig = Rig([port])
+    rig = HealthRig([port])
     for turn in range(3):
         rig.look(port.name, CARRIER)
         rig.look(port.name)
@@ -109,7 +109,7 @@ def test_what_comes_back_soon_does_so_whatever_the_clock_says(jump: float) -> No
 
 def test_what_flaps_goes_on_flapping(jump: float) -> None:
     port = nic(0x86)
-    rig = Rig([port])
+    rig = HealthRig([port])
     for _ in range(5):
         rig.look(port.name, CARRIER)
         rig.look(port.name)
@@ -123,7 +123,7 @@ def test_what_flaps_goes_on_flapping(jump: float) -> None:
 
 
 def test_a_device_evicts_as_late_as_ever(jump: float) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.scan_health(A.name, GONE)
     rig.time.forward(5)
     rig.time.now += jump
@@ -136,7 +136,7 @@ def test_a_device_evicts_as_late_as_ever(jump: float) -> None:
 
 
 def test_devices_that_go_bad_before_and_after_it_go_bad_at_once(jump: float) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.scan_health(A.name, GONE)
     rig.time.forward(5)
     rig.time.now += jump
@@ -146,7 +146,7 @@ def test_devices_that_go_bad_before_and_after_it_go_bad_at_once(jump: float) -> 
 
 
 def test_devices_that_go_bad_at_different_times_do_so_whatever_the_clock_says(jump: float) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.scan_health(A.name, GONE)
     rig.time.forward(100)
     rig.time.now += jump
@@ -157,7 +157,7 @@ def test_devices_that_go_bad_at_different_times_do_so_whatever_the_clock_says(ju
 
 
 def test_a_word_holds_as_long_as_it_was_meant_to(jump: float) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.set(A.name, UNHEALTHY, "for an hour", 3600)
     rig.time.forward(600)
     rig.time.now += jump
@@ -168,7 +168,7 @@ def test_a_word_holds_as_long_as_it_was_meant_to(jump: float) -> None:
 
 
 def test_events_of_a_device_that_no_scan_knows_yet_are_kept(jump: float) -> None:
-    rig = Rig([B])
+    rig = HealthRig([B])
     rig.xid(A.name, 95)
     rig.time.now += jump
     rig.scan(replace(B, index="9"))
@@ -177,7 +177,7 @@ def test_events_of_a_device_that_no_scan_knows_yet_are_kept(jump: float) -> None
 
 
 def test_a_clock_that_is_slewed_moves_nothing() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 95)
     rig.time.forward(61)
     saved = len(rig.saved)

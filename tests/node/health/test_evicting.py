@@ -8,13 +8,13 @@ from node.health.policy import HealthPace, Policy
 from node.health.signal import Condition, Trouble
 from node.health.state import Health
 from node.values import replace
-from tests.node.health.rig import GONE, HEALTHY, UNHEALTHY, A, B, C, D, Rig
+from tests.node.health.rig import GONE, HEALTHY, UNHEALTHY, A, B, C, D, HealthRig
 
 LOST = Condition(Trouble.LOST)
 
 
 def test_a_device_that_left_the_bus_evicts_after_a_moment_and_others_do_not() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     rig.scan_health(A.name, GONE)
     rig.xid(B.name, 95)
     rig.time.forward(9)
@@ -31,7 +31,7 @@ def test_a_device_that_left_the_bus_evicts_after_a_moment_and_others_do_not() ->
 
 @pytest.mark.parametrize("by", ["kernel", "scan"])
 def test_a_device_that_is_back_within_the_moment_does_not_evict_while_it_settles(by: str) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     if by == "kernel":
         rig.look(A.name, LOST)
         rig.time.forward(3)
@@ -48,7 +48,7 @@ def test_a_device_that_is_back_within_the_moment_does_not_evict_while_it_settles
 
 
 def test_a_device_that_evicts_goes_on_until_it_has_settled() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.look(A.name, LOST)
     rig.time.forward(11)
     assert rig.evicting == [A.name]
@@ -60,7 +60,7 @@ def test_a_device_that_evicts_goes_on_until_it_has_settled() -> None:
 
 
 def test_what_evicts_goes_on_when_the_configuration_waits_longer_from_now_on() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.look(A.name, LOST)
     rig.time.forward(11)
     rig.keeper.use(Policy(pace=HealthPace(evict_after=3600)))
@@ -68,7 +68,7 @@ def test_what_evicts_goes_on_when_the_configuration_waits_longer_from_now_on() -
     rig.time.forward(5)
     rig.scan(replace(C, index="9"))
     assert A.name not in rig.evicting, "two of three at once"
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.look(A.name, LOST)
     rig.time.forward(11)
     rig.keeper.use(Policy(pace=HealthPace(evict_after=3600)))
@@ -77,7 +77,7 @@ def test_what_evicts_goes_on_when_the_configuration_waits_longer_from_now_on() -
 
 
 def test_a_device_that_is_lost_again_while_it_settles_has_its_moment_again() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     for _ in range(2):
         rig.look(A.name, LOST)
         rig.time.forward(6)
@@ -91,7 +91,7 @@ def test_a_device_that_is_lost_again_while_it_settles_has_its_moment_again() -> 
 
 
 def test_what_evicts_is_the_configurations_word() -> None:
-    rig = Rig([A, B, C, D], Policy(evicting=frozenset({Trouble.XID}), pace=HealthPace(evict_after=0)))
+    rig = HealthRig([A, B, C, D], Policy(evicting=frozenset({Trouble.XID}), pace=HealthPace(evict_after=0)))
     rig.look(A.name, LOST)
     rig.xid(B.name, 95)
     assert rig.evicting == [B.name]

@@ -6,7 +6,7 @@ import pytest
 
 from node.health.signal import Condition, HealthEvent, Trouble
 from node.health.state import Health, HealthState
-from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, A, B, Rig, gpu, mig, nic
+from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, A, B, HealthRig, gpu, mig, nic
 
 WHOLE = gpu(0x2A, mig=True)
 ONE, TWO, THREE = mig(WHOLE, (1, 0)), mig(WHOLE, (2, 0)), mig(WHOLE, (2, 1))
@@ -16,11 +16,11 @@ OTHER = nic(0x96)
 ALL = 0xFFFFFFFF
 
 
-def rig() -> Rig:
-    return Rig([A, B, WHOLE, ONE, TWO, THREE, PORT, FIRST, SECOND, OTHER])
+def rig() -> HealthRig:
+    return HealthRig([A, B, WHOLE, ONE, TWO, THREE, PORT, FIRST, SECOND, OTHER])
 
 
-def bad(kept: Rig) -> dict[str, HealthState]:
+def bad(kept: HealthRig) -> dict[str, HealthState]:
     return {name: state for name, state in kept.states().items() if state is not HEALTHY}
 
 

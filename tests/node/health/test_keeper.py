@@ -18,7 +18,7 @@ from node.health.xids import XidTable
 from node.inventory.model import Snapshot, SnapshotJudged
 from node.values import replace
 from tests.making.events import RecordedEvents, heard
-from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, Time, gpu, nic
+from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, HealthRig, Time, gpu, nic
 
 CARRIER = Condition(Trouble.CARRIER, "eth0 has no carrier")
 LOST = Condition(Trouble.LOST)
@@ -27,7 +27,7 @@ SILENT = Health(UNKNOWN, "nothing is known of it", recovery=Recovery.AUTOMATIC, 
 
 
 def test_a_node_in_order_is_shown_as_it_was_scanned() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.scan(replace(A, index="5"))
     (shown,) = rig.shown
     assert shown == Snapshot(2, (replace(A, index="5"), B))
@@ -87,7 +87,7 @@ def test_a_look_that_finds_nothing_ends_an_override_whose_time_is_over() -> None
 
 
 def test_an_xid_that_applications_cause_leaves_the_gpu_in_use_and_passes() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 31)
     found = rig.health(A.name)
     assert (found.state, found.cause, found.recovery) == (DEGRADED, "xid", Recovery.AUTOMATIC)
@@ -99,14 +99,14 @@ def test_an_xid_that_applications_cause_leaves_the_gpu_in_use_and_passes() -> No
 
 
 def test_an_xid_that_needs_a_reset_stays_however_long_it_takes() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 95)
     rig.time.forward(30 * 24 * 3600)
     assert (rig.state(A.name), rig.health(A.name).recovery) == (UNHEALTHY, Recovery.RESET)
 
 
 def test_a_table_in_the_configuration_goes_before_the_catalog() -> None:
-    rig = Rig([A], Policy(XidTable(overrides=((95, Action.IGNORE), (13, Action.REPLACE)))))
+    rig = HealthRig([A], Policy(XidTable(overrides=((95, Action.IGNORE), (13, Action.REPLACE)))))
     rig.xid(A.name, 95)
     assert (rig.state(A.name), rig.shown) == (HEALTHY, [])
     rig.xid(A.name, 13)
@@ -118,7 +118,7 @@ def test_a_table_in_the_configuration_goes_before_the_catalog() -> None:
 
 def test_a_link_is_bad_at_once_and_well_after_a_quiet_time() -> None:
     port = nic(0x86)
-    rig = Rig([port])
+    rig = HealthRig([port])
     rig.look(port.name, CARRIER)
     assert rig.health(port.name) == Health(UNHEALTHY, CARRIER.detail, rig.time.now, Recovery.AUTOMATIC, "carrier")
     rig.time.forward(5)
@@ -132,7 +132,7 @@ def test_a_link_is_bad_at_once_and_well_after_a_quiet_time() -> None:
 
 
 def test_what_a_poll_told_is_over_only_after_three_looks_that_find_it_gone() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, LOST)
     rig.look(A.name, source="nvml")
     rig.time.forward(10**6)
@@ -142,7 +142,7 @@ def test_what_a_poll_told_is_over_only_after_three_looks_that_find_it_gone() -> 
 
 
 def test_looks_in_a_hurry_count_as_one() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, LOST)
     for _ in range(50):
         rig.look(A.name, source="nvml")
@@ -151,7 +151,7 @@ def test_looks_in_a_hurry_count_as_one() -> None:
 
 
 def test_a_source_that_did_not_look_at_a_device_says_nothing_of_it() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.look(A.name, LOST)
     rig.look(B.name, LOST)
     rig.look(A.name)
@@ -160,14 +160,14 @@ def test_a_source_that_did_not_look_at_a_device_says_nothing_of_it() -> None:
 
 
 def test_one_source_does_not_end_what_another_told() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.look(A.name, LOST, source="kernel")
     rig.poll(A.name, times=5, source="nvml")
     assert rig.state(A.name) is UNHEALTHY
 
 
 def test_what_one_scan_found_is_over_with_the_next() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.scan_health(A.name, SCANNED_LOST)
     assert rig.state(A.name) is UNHEALTHY
     rig.time.forward(60)
@@ -177,7 +177,7 @@ def test_what_one_scan_found_is_over_with_the_next() -> None:
 
 def test_a_silent_driver_is_unknown_and_costs_nobody_a_pod() -> None:
     everything = Policy(evicting=frozenset(Trouble))
-    rig = Rig([A, B, C], everything)
+    rig = HealthRig([A, B, C], everything)
     rig.look(A.name, LOST)
     rig.time.forward(20)
     assert rig.health(A.name).evicts
@@ -192,7 +192,7 @@ def test_a_silent_driver_is_unknown_and_costs_nobody_a_pod() -> None:
 
 
 def test_since_is_when_the_state_began_and_numbers_in_reasons_change_nothing() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.THERMAL, "93 degrees"))
     began = rig.health(A.name)
     for degrees in range(94, 104):
@@ -204,7 +204,7 @@ def test_since_is_when_the_state_began_and_numbers_in_reasons_change_nothing() -
 
 
 def test_the_worst_is_said_with_the_hardest_way_out() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.THERMAL))
     rig.xid(A.name, 79)
     rig.look(A.name, LOST)
@@ -213,7 +213,7 @@ def test_the_worst_is_said_with_the_hardest_way_out() -> None:
 
 
 def test_generations_grow_with_every_change_and_never_fall_behind_the_scans() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     assert rig.keeper.judged.generation == 1
     rig.xid(A.name, 95)
     rig.scan(replace(A, index="7"))
@@ -224,7 +224,7 @@ def test_generations_grow_with_every_change_and_never_fall_behind_the_scans() ->
 
 def test_a_scan_that_changes_nothing_that_is_shown_publishes_nothing() -> None:
     port = nic(0x86)
-    rig = Rig([port])
+    rig = HealthRig([port])
     rig.look(port.name, CARRIER)
     rig.scan(nic(0x86, up=False))
     judged = rig.keeper.judged
@@ -241,7 +241,7 @@ def test_a_scan_that_changes_nothing_that_is_shown_publishes_nothing() -> None:
 
 def test_a_device_whose_link_is_down_says_so_before_a_scan_does() -> None:
     port = nic(0x86)
-    rig = Rig([port])
+    rig = HealthRig([port])
     rig.look(port.name, CARRIER)
     shown = rig.keeper.judged.device(port.name)
     assert shown is not None
@@ -249,7 +249,7 @@ def test_a_device_whose_link_is_down_says_so_before_a_scan_does() -> None:
 
 
 def test_sources_that_speak_before_the_first_scan_are_heard() -> None:
-    rig = Rig([])
+    rig = HealthRig([])
     rig.xid(A.name, 95)
     rig.look(B.name, LOST)
     rig.scan(A, B)
@@ -271,7 +271,7 @@ def test_nothing_is_shown_before_the_first_scan_whatever_is_told() -> None:
 
 
 def test_what_is_held_against_a_device_that_never_comes_is_forgotten() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid("gpu-nowhere", 95)
     rig.time.forward(4000)
     rig.scan(replace(A, index="3"))
@@ -280,7 +280,7 @@ def test_what_is_held_against_a_device_that_never_comes_is_forgotten() -> None:
 
 
 def test_words_that_cannot_be_said_withhold_no_verdict() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
 
     def unsaid(kind: EventType, reason: str, message: str) -> None:
         raise ValueError(kind, reason, message)
@@ -294,7 +294,7 @@ def test_words_that_cannot_be_said_withhold_no_verdict() -> None:
 
 
 def test_a_subscriber_that_fails_keeps_nobody_else_from_hearing(caplog: pytest.LogCaptureFixture) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
 
     def broken(judged: SnapshotJudged) -> None:
         raise ValueError(judged.snapshot.generation)
@@ -308,7 +308,7 @@ def test_a_subscriber_that_fails_keeps_nobody_else_from_hearing(caplog: pytest.L
 
 
 def test_nothing_happens_after_it_is_closed() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 13)
     rig.keeper.close()
     rig.time.forward(10_000)
@@ -316,7 +316,7 @@ def test_nothing_happens_after_it_is_closed() -> None:
 
 
 def test_a_clock_that_is_set_back_shortens_nothing_and_a_device_still_gets_well() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 13)
     rig.time.now -= 7200
     rig.scan(replace(A, index="9"))
@@ -327,7 +327,7 @@ def test_a_clock_that_is_set_back_shortens_nothing_and_a_device_still_gets_well(
 
 
 def test_another_policy_takes_effect_at_once_and_leaves_the_past_as_it_was_judged() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 95)
     rig.keeper.use(Policy(XidTable(overrides=((95, Action.IGNORE),)), pace=HealthPace(warn=5)))
     rig.xid(B.name, 95)
@@ -338,7 +338,7 @@ def test_another_policy_takes_effect_at_once_and_leaves_the_past_as_it_was_judge
 
 
 def test_a_dry_run_makes_tells_and_counts_states_and_shows_nobody() -> None:
-    rig = Rig([A, B], Policy(dry_run=True, evicting=frozenset(Trouble)))
+    rig = HealthRig([A, B], Policy(dry_run=True, evicting=frozenset(Trouble)))
     rig.xid(A.name, 95)
     rig.time.forward(100)
     assert rig.shown == []
@@ -358,7 +358,7 @@ def test_a_dry_run_makes_tells_and_counts_states_and_shows_nobody() -> None:
 
 
 def test_what_happens_is_counted() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 13)
     rig.xid(A.name, 9999)
     rig.poll(A.name, times=3)
@@ -371,7 +371,7 @@ def test_what_happens_is_counted() -> None:
 
 
 def test_the_event_that_a_gpu_is_unavailable_is_over_by_itself_where_no_look_confirms_it() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.event(HealthEvent(A.name, Trouble.RECOVERY, rig.time.now, "the GPU is unavailable"))
     assert rig.health(A.name).reason == "the GPU is unavailable"
     rig.time.forward(21)
@@ -379,7 +379,7 @@ def test_the_event_that_a_gpu_is_unavailable_is_over_by_itself_where_no_look_con
 
 
 def test_a_counter_that_grew_once_is_held_as_long_as_an_event() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.ECC, "1 more"))
     rig.poll(A.name, times=29)
     assert rig.state(A.name) is UNHEALTHY
@@ -388,7 +388,7 @@ def test_a_counter_that_grew_once_is_held_as_long_as_an_event() -> None:
 
 
 def test_a_scan_during_which_somebody_had_the_driver_let_go_of_is_no_flapping() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     for _ in range(10):
         rig.scan_health(A.name, replace(SILENT, cause="person"))
         assert rig.state(A.name) is UNKNOWN
@@ -398,7 +398,7 @@ def test_a_scan_during_which_somebody_had_the_driver_let_go_of_is_no_flapping() 
 
 
 def test_a_thousand_devices_cost_little() -> None:
-    rig = Rig([gpu(number) for number in range(1000)])
+    rig = HealthRig([gpu(number) for number in range(1000)])
     names = list(rig.devices)
     rig.keeper.looked(Look("kernel", rig.time.now, dict.fromkeys(names, (LOST,))))
     assert len(rig.shown) == 1

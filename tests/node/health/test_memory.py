@@ -15,17 +15,17 @@ from node.health.signal import Condition, Trouble
 from node.health.state import Health
 from node.inventory.model import Device, DeviceKind
 from node.values import replace
-from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, A, B, C, D, Rig, gpu, lost, nic
+from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, A, B, C, D, HealthRig, gpu, lost, nic
 
 
-def restarted(rig: Rig, *devices: Device, boot: str = "boot-1") -> Rig:
+def restarted(rig: HealthRig, *devices: Device, boot: str = "boot-1") -> HealthRig:
     """The next process: it reads what the former one has written, as it comes back from a disk."""
     data: JsonValue = json.loads(json.dumps(rig.saved[-1])) if rig.saved else None
-    return Rig(devices or rig.devices.values(), boot=boot, memory=from_data(data, boot))
+    return HealthRig(devices or rig.devices.values(), boot=boot, memory=from_data(data, boot))
 
 
 def test_what_waits_for_a_reset_waits_on_after_a_restart_of_the_agent() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.xid(A.name, 95)
     rig.xid(B.name, 13)
     after = restarted(rig)
@@ -39,16 +39,16 @@ def test_what_waits_for_a_reset_waits_on_after_a_restart_of_the_agent() -> None:
     assert restarted(after).state(A.name) is HEALTHY
 
 
-def later(rig: Rig, seconds: float) -> Rig:
+def later(rig: HealthRig, seconds: float) -> HealthRig:
     """The next process, so many seconds after the first one began."""
-    after = Rig(rig.devices.values())
+    after = HealthRig(rig.devices.values())
     after.time.forward(seconds)
     after.keeper.recall(from_data(json.loads(json.dumps(rig.saved[-1])), "boot-1"))
     return after
 
 
 def test_a_quiet_time_goes_on_over_a_restart_of_the_agent() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 142)
     rig.time.forward(100)
     rig.xid(A.name, 142)
@@ -57,11 +57,11 @@ def test_a_quiet_time_goes_on_over_a_restart_of_the_agent() -> None:
     assert (after.state(A.name), after.health(A.name).recovery) == (UNHEALTHY, "automatic")
     after.time.forward(62)
     assert after.state(A.name) is HEALTHY
-    assert after.saved[-1] == Rig([A]).keeper._data()
+    assert after.saved[-1] == HealthRig([A]).keeper._data()
 
 
 def test_a_quiet_time_that_was_over_meanwhile_is_over_and_a_reboot_ends_it() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 142)
     assert later(rig, 1000).state(A.name) is HEALTHY
     assert later(rig, 100).state(A.name) is UNHEALTHY
@@ -69,7 +69,7 @@ def test_a_quiet_time_that_was_over_meanwhile_is_over_and_a_reboot_ends_it() -> 
 
 
 def test_a_storm_of_events_is_written_once_a_minute_at_most() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     for _ in range(1000):
         rig.xid(A.name, 142)
         rig.time.forward(0.1)
@@ -77,7 +77,7 @@ def test_a_storm_of_events_is_written_once_a_minute_at_most() -> None:
 
 
 def test_a_word_that_was_said_later_than_now_holds_no_longer_than_it_was_meant_to() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.time.now += 86_400
     rig.keeper.set(A.name, UNHEALTHY, "for an hour", 3600)
     after = restarted(rig)
@@ -88,7 +88,7 @@ def test_a_word_that_was_said_later_than_now_holds_no_longer_than_it_was_meant_t
 
 
 def test_a_reboot_is_a_reset_and_replaces_nothing() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.xid(A.name, 95)
     rig.xid(B.name, 54)
     rig.keeper.set(C.name, UNHEALTHY, "wait for the vendor")
@@ -97,13 +97,13 @@ def test_a_reboot_is_a_reset_and_replaces_nothing() -> None:
 
 
 def test_where_boots_cannot_be_told_apart_nothing_is_taken_for_one() -> None:
-    rig = Rig([A], boot="")
+    rig = HealthRig([A], boot="")
     rig.xid(A.name, 95)
     assert restarted(rig, boot="").state(A.name) is UNHEALTHY
 
 
 def test_another_gpu_or_another_driver_after_a_restart_is_found_out() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 95)
     rig.xid(B.name, 95)
     after = restarted(rig, gpu(0x1A, uuid="GPU-other"), gpu(0x1B, driver="580.0.0"))
@@ -113,18 +113,18 @@ def test_another_gpu_or_another_driver_after_a_restart_is_found_out() -> None:
 
 
 def test_the_rest_of_a_words_time_counts_on() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.set(A.name, UNHEALTHY, "for a day", 86_400)
     after = restarted(rig)
     after.time.forward(86_399)
     assert after.state(A.name) is UNHEALTHY
     after.time.forward(2)
     assert after.state(A.name) is HEALTHY
-    assert after.saved[-1] == Rig([A]).keeper._data()
+    assert after.saved[-1] == HealthRig([A]).keeper._data()
 
 
 def test_an_eviction_limit_that_is_on_stays_on() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     for device in (A, B):
         rig.look(device.name, Condition(Trouble.LOST))
     after = restarted(rig, A, B, C)
@@ -135,9 +135,9 @@ def test_an_eviction_limit_that_is_on_stays_on() -> None:
 
 
 def test_a_gpu_that_the_first_scans_do_not_show_is_still_to_be_replaced_when_it_is_there() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 54)
-    after = Rig([nic(1)], boot="boot-2")
+    after = HealthRig([nic(1)], boot="boot-2")
     after.time.forward(2 * 3600)
     after.keeper.recall(from_data(json.loads(json.dumps(rig.saved[-1])), "boot-2"))
     after.scan(nic(2))
@@ -151,9 +151,9 @@ def test_a_gpu_that_the_first_scans_do_not_show_is_still_to_be_replaced_when_it_
 
 
 def test_what_waits_for_a_reset_is_not_forgotten_with_the_first_scan_that_does_not_show_it() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 95)
-    after = Rig([nic(1)])
+    after = HealthRig([nic(1)])
     after.time.forward(2 * 3600)
     after.keeper.recall(from_data(json.loads(json.dumps(rig.saved[-1])), "boot-1"))
     after.scan(nic(2))
@@ -162,17 +162,17 @@ def test_what_waits_for_a_reset_is_not_forgotten_with_the_first_scan_that_does_n
 
 
 def test_a_gpu_that_no_scan_shows_for_a_month_is_not_remembered_for_ever() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.xid(A.name, 54)
     rig.scan(gone=[A.name])
     rig.time.forward(31 * 86_400)
     rig.scan(replace(B, index="9"))
-    assert rig.saved[-1] == Rig([B]).keeper._data()
+    assert rig.saved[-1] == HealthRig([B]).keeper._data()
 
 
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
 def test_another_gpu_after_a_restart_is_not_the_one_that_was_to_be_replaced(boot: str) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.xid(A.name, 54)
     rig.poll(B.name, Condition(Trouble.ROW_REMAP, code=1))
     rig.xid(C.name, 54)
@@ -183,7 +183,7 @@ def test_another_gpu_after_a_restart_is_not_the_one_that_was_to_be_replaced(boot
 
 @pytest.mark.parametrize("by", ["scan", "kernel"])
 def test_an_eviction_limit_that_was_released_stays_off_after_a_restart(by: str) -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     rig.scan(*lost(A, B, C))
     rig.time.forward(11)
     rig.keeper.release_eviction_limit("gpu")
@@ -196,7 +196,7 @@ def test_an_eviction_limit_that_was_released_stays_off_after_a_restart(by: str) 
 
 
 def test_a_release_holds_over_a_restart_only_for_those_that_were_bad_and_until_they_are_well() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     rig.scan(*lost(A, B, C))
     rig.keeper.release_eviction_limit("gpu")
     after = restarted(rig, A, B, C, D)
@@ -209,7 +209,7 @@ def test_a_release_holds_over_a_restart_only_for_those_that_were_bad_and_until_t
 
 
 def test_what_was_bad_for_long_did_not_go_bad_with_a_restart() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     for device in (A, B, C):
         rig.scan_health(device.name, GONE)
         rig.time.forward(1200)
@@ -228,7 +228,7 @@ def test_what_was_bad_for_long_did_not_go_bad_with_a_restart() -> None:
 
 
 def test_what_was_bad_without_evicting_goes_bad_after_a_restart_when_it_might_evict() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     for device in (A, B):
         rig.xid(device.name, 119)
     rig.time.forward(61)
@@ -242,7 +242,7 @@ def test_what_was_bad_without_evicting_goes_bad_after_a_restart_when_it_might_ev
 
 
 def test_what_went_bad_just_before_a_restart_went_bad_with_it() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     rig.xid(A.name, 119)
     rig.time.forward(61)
     rig.scan(*lost(B))
@@ -254,7 +254,7 @@ def test_what_went_bad_just_before_a_restart_went_bad_with_it() -> None:
 
 
 def test_it_is_remembered_that_a_device_is_bad_for_long_also_where_nothing_else_happens() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     rig.scan(*lost(A))
     rig.xid(B.name, 119)
     rig.time.forward(59)
@@ -267,30 +267,30 @@ def test_it_is_remembered_that_a_device_is_bad_for_long_also_where_nothing_else_
     rig.scan(A)
     rig.keeper.clear(B.name)
     rig.time.forward(100)
-    assert rig.saved[-1] == Rig([A]).keeper._data()
+    assert rig.saved[-1] == HealthRig([A]).keeper._data()
 
 
 def test_an_eviction_limit_from_before_a_restart_is_let_go_by_a_configuration_without_eviction_limits() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.scan(*lost(A, B))
-    after = Rig(rig.devices.values(), Policy(limits_evictions=False), memory=from_data(rig.saved[-1], "boot-1"))
+    after = HealthRig(rig.devices.values(), Policy(limits_evictions=False), memory=from_data(rig.saved[-1], "boot-1"))
     after.time.forward(100)
     after.keeper.use(Policy())
     assert (after.evicting, after.keeper.eviction_limits) == ([A.name, B.name], ())
 
 
 def test_what_was_said_meanwhile_goes_before_what_is_remembered() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     rig.keeper.set(A.name, UNHEALTHY, "old")
     rig.keeper.set(B.name, UNHEALTHY, "old")
-    standby = Rig([A, B])
+    standby = HealthRig([A, B])
     standby.keeper.set(A.name, DEGRADED, "new")
     standby.keeper.recall(from_data(rig.saved[-1], "boot-1"))
     assert standby.states() == {A.name: DEGRADED, B.name: UNHEALTHY}
 
 
 def test_what_a_standby_saw_and_somebody_cleared_is_not_brought_back_by_it() -> None:
-    active, standby = Rig([A, B]), Rig([A, B])
+    active, standby = HealthRig([A, B]), HealthRig([A, B])
     for rig in (active, standby):
         rig.xid(A.name, 95)
         rig.time.forward(100)
@@ -304,14 +304,14 @@ def test_what_a_standby_saw_and_somebody_cleared_is_not_brought_back_by_it() -> 
 
 
 def test_what_a_gpu_waits_for_hits_the_instance_that_it_hit() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 109, (1, 2))
     (_, track), *rest = from_data(rig.saved[-1], "boot-1").tracks
     assert (track.instance, rest) == ((1, 2), [])
 
 
 def test_nothing_is_written_for_nothing() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 13)
     rig.look(A.name, Condition(Trouble.CARRIER))
     rig.scan_health(A.name, GONE)

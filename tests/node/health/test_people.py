@@ -8,11 +8,11 @@ from node.health.keeper import InvalidRequest, NothingToClear
 from node.health.signal import Condition, Trouble
 from node.health.state import Health, HealthState, Recovery
 from node.inventory.model import UnknownDevice
-from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu, mig
+from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, HealthRig, gpu, mig
 
 
 def test_a_word_holds_for_its_time() -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     assert rig.keeper.set(A.name, UNHEALTHY, " bad\nfan ", 7200) == (f"{A.name} healthy -> unhealthy (bad fan)",)
     assert rig.health(A.name) == Health(UNHEALTHY, "bad fan", rig.time.now, Recovery.PERSON, "person")
     assert rig.entry(A.name).until == rig.time.now + 7200
@@ -24,7 +24,7 @@ def test_a_word_holds_for_its_time() -> None:
 
 
 def test_a_word_without_a_time_holds_until_it_is_cleared() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.set("GPU-26", DEGRADED, "noisy")
     rig.time.forward(10**8)
     assert (rig.state(A.name), rig.health(A.name).usable) == (DEGRADED, True)
@@ -34,7 +34,7 @@ def test_a_word_without_a_time_holds_until_it_is_cleared() -> None:
 
 
 def test_healthy_overrules_what_signals_say_and_not_what_a_scan_finds() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 95)
     rig.poll(A.name, Condition(Trouble.THERMAL))
     rig.keeper.set(A.name, HEALTHY, "known fault, harmless")
@@ -48,13 +48,13 @@ def test_healthy_overrules_what_signals_say_and_not_what_a_scan_finds() -> None:
 
 
 def test_a_word_that_changes_nothing_says_how_the_device_stays() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 95)
     assert rig.keeper.set(A.name, UNHEALTHY, "I saw it, too") == (f"{A.name} stays unhealthy",)
 
 
 def test_the_end_of_a_word_shows_what_is_so_meanwhile() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.set(A.name, UNHEALTHY, "work on the rack", 60)
     rig.xid(A.name, 13)
     rig.time.forward(61)
@@ -64,7 +64,7 @@ def test_the_end_of_a_word_shows_what_is_so_meanwhile() -> None:
 def test_clearing_a_part_says_of_whom_its_trouble_is() -> None:
     whole = gpu(0x1A, mig=True)
     part = mig(whole, (1, 0))
-    rig = Rig([whole, part])
+    rig = HealthRig([whole, part])
     rig.xid(whole.name, 95)
     with pytest.raises(NothingToClear) as caught:
         rig.keeper.clear(part.name)
@@ -74,7 +74,7 @@ def test_clearing_a_part_says_of_whom_its_trouble_is() -> None:
 
 
 def test_clearing_forgets_what_happened_and_not_what_is_so() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 95)
     rig.look(A.name, Condition(Trouble.CARRIER, "no carrier"))
     assert rig.keeper.clear(A.name) == (f"{A.name} stays unhealthy",)
@@ -88,7 +88,7 @@ def test_clearing_forgets_what_happened_and_not_what_is_so() -> None:
 
 
 def test_clearing_ends_a_quiet_time_and_forgets_the_flapping() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     for _ in range(5):
         rig.look(A.name, Condition(Trouble.CARRIER))
         rig.look(A.name)
@@ -120,7 +120,7 @@ def test_clearing_ends_a_quiet_time_and_forgets_the_flapping() -> None:
 def test_words_that_cannot_be_meant_are_refused(
     state: HealthState, reason: str, seconds: float | None, text: str
 ) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     with pytest.raises(InvalidRequest) as caught:
         rig.keeper.set(A.name, state, reason, seconds)
     assert str(caught.value).startswith(text)
@@ -128,7 +128,7 @@ def test_words_that_cannot_be_meant_are_refused(
 
 
 def test_a_device_that_is_not_here_is_named() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     with pytest.raises(UnknownDevice, match="this node has no device 'gpu-9'; 'ostler devices' lists"):
         rig.keeper.set("gpu-9", UNHEALTHY, "x")
     with pytest.raises(UnknownDevice, match="this node has no device 'gpu-9'"):
@@ -138,7 +138,7 @@ def test_a_device_that_is_not_here_is_named() -> None:
 
 
 def test_a_word_that_is_tried_out_leaves_the_one_that_holds() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.set(A.name, DEGRADED, "noisy")
     assert rig.keeper.set(A.name, UNHEALTHY, "too noisy", dry_run=True) == (
         f"{A.name} degraded -> unhealthy (too noisy)",

@@ -16,7 +16,7 @@ from node.health.memory import SCHEMA, SavedHealth
 from node.health.state import HealthState
 from ostler.agent.health_record import HealthRecord
 from tests.making.events import RecordedEvents
-from tests.node.health.rig import A, Rig
+from tests.node.health.rig import A, HealthRig
 from tests.waiting import background, eventually
 
 
@@ -31,7 +31,7 @@ def made(path: Path, told: RecordedEvents | None = None, boot: str = "boot-1") -
 
 
 def data() -> object:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 95)
     return rig.saved[-1]
 
@@ -42,7 +42,7 @@ async def test_what_is_saved_is_there_for_the_next_process(tmp_path: Path) -> No
     async with running(record):
         record.save(data())  # type: ignore[arg-type]  # plain JSON
         await eventually(path.exists)
-    rig = Rig([A], memory=made(path).load())
+    rig = HealthRig([A], memory=made(path).load())
     assert rig.state(A.name) is HealthState.UNHEALTHY
 
 

@@ -11,22 +11,22 @@ from node.inventory.facts import NvmlFacts
 from node.inventory.model import Device, SourceState, sorted_attributes
 from node.inventory.nvidia.health import DRIVER_UNREACHABLE, silence
 from node.values import replace
-from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, Rig, gpu
+from tests.node.health.rig import DEGRADED, GONE, HEALTHY, UNHEALTHY, UNKNOWN, A, B, HealthRig, gpu
 
 LOST = Health(UNHEALTHY, "the GPU is lost", cause="lost")
 UNBOUND = Health(UNHEALTHY, "no driver is bound", cause="unbound")
 SILENT = Health(UNKNOWN, "its state is unknown: the driver did not answer in time (TIMEOUT)", cause="silent")
 
 
-def sick(code: int = 95) -> Rig:
-    rig = Rig([A, B])
+def sick(code: int = 95) -> HealthRig:
+    rig = HealthRig([A, B])
     rig.xid(A.name, code)
     rig.time.forward(100)
     assert rig.state(A.name) is UNHEALTHY
     return rig
 
 
-def settles(rig: Rig) -> None:
+def settles(rig: HealthRig) -> None:
     """It is freed, and well once it has been quiet."""
     assert rig.state(A.name) is UNHEALTHY
     rig.time.forward(21)
@@ -87,7 +87,7 @@ def test_a_recovery_action_that_became_another_one_was_not_done() -> None:
 
 @pytest.mark.parametrize("kind", [Trouble.ECC, Trouble.AER, Trouble.NVLINK, Trouble.THERMAL, Trouble.PCIE_LINK])
 def test_a_condition_that_passes_waits_for_a_reset_where_the_configuration_asks_for_one(kind: Trouble) -> None:
-    rig = Rig([A], Policy(actions=((kind, Action.RESET),)))
+    rig = HealthRig([A], Policy(actions=((kind, Action.RESET),)))
     rig.poll(A.name, Condition(kind))
     rig.poll(A.name, times=100)
     assert (rig.state(A.name), rig.health(A.name).recovery) == (UNHEALTHY, "reset")
@@ -97,7 +97,7 @@ def test_a_condition_that_passes_waits_for_a_reset_where_the_configuration_asks_
 
 
 def test_a_condition_that_is_still_so_after_a_reset_waits_for_another_one() -> None:
-    rig = Rig([A], Policy(actions=((Trouble.PCIE_LINK, Action.RESET),)))
+    rig = HealthRig([A], Policy(actions=((Trouble.PCIE_LINK, Action.RESET),)))
     rig.poll(A.name, Condition(Trouble.PCIE_LINK))
     rig.scan_health(A.name, GONE)
     rig.scan_health(A.name, Health())
@@ -108,7 +108,7 @@ def test_a_condition_that_is_still_so_after_a_reset_waits_for_another_one() -> N
 
 @pytest.mark.parametrize("kind", [Trouble.LOST, Trouble.UNBOUND, Trouble.RECOVERY, Trouble.ROW_REMAP])
 def test_a_condition_that_only_a_reset_ends_needs_no_other_sign_of_it(kind: Trouble) -> None:
-    rig = Rig([A], Policy(actions=((kind, Action.RESET),)))
+    rig = HealthRig([A], Policy(actions=((kind, Action.RESET),)))
     rig.poll(A.name, Condition(kind))
     rig.poll(A.name, times=4)
     assert rig.state(A.name) is HEALTHY
@@ -161,7 +161,7 @@ def test_what_comes_while_the_device_is_lost_ends_when_it_is_not_any_more() -> N
 
 
 def test_a_condition_that_is_told_while_the_device_is_away_takes_no_sign_of_a_reset_away() -> None:
-    rig = Rig([A], Policy(actions=((Trouble.PCIE_LINK, Action.RESET),)))
+    rig = HealthRig([A], Policy(actions=((Trouble.PCIE_LINK, Action.RESET),)))
     rig.poll(A.name, Condition(Trouble.PCIE_LINK), source="sysfs")
     rig.driver(SourceState.WAITING)
     rig.poll(A.name, Condition(Trouble.PCIE_LINK), source="sysfs")
@@ -191,7 +191,7 @@ def test_that_the_gpu_is_unavailable_while_it_is_reset_does_not_keep_the_reset_f
 
 
 def test_a_recovery_action_that_was_taken_back_before_the_xid_says_nothing_of_it() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.RECOVERY, code=1))
     rig.poll(A.name)
     rig.xid(A.name, 95)
@@ -207,7 +207,7 @@ def test_another_gpu_in_the_same_place_has_nothing_to_do_with_the_former_one() -
 
 
 def test_what_somebody_said_of_a_place_holds_for_the_next_gpu_in_it() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.keeper.set(A.name, UNHEALTHY, "this slot is broken")
     rig.scan(gpu(0x1A, uuid="GPU-other"))
     assert rig.state(A.name) is UNHEALTHY
@@ -240,7 +240,7 @@ def test_what_waits_for_a_person_is_not_ended_by_a_reset() -> None:
 
 
 def test_a_row_that_cannot_be_remapped_waits_for_a_person_also_once_it_is_not_seen_any_more() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.ROW_REMAP, code=1))
     rig.poll(A.name, times=10)
     assert (rig.state(A.name), rig.health(A.name).recovery) == (UNHEALTHY, "replace")
@@ -249,7 +249,7 @@ def test_a_row_that_cannot_be_remapped_waits_for_a_person_also_once_it_is_not_se
 
 
 def test_a_row_that_waits_for_a_reset_degrades_until_it_does_not() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.ROW_REMAP, code=0))
     assert (rig.state(A.name), rig.health(A.name).recovery) == (DEGRADED, "reset")
     rig.poll(A.name, times=3)

@@ -10,7 +10,7 @@ from node.health.state import Health
 from node.inventory.model import sorted_attributes
 from node.inventory.nvidia.signals.polls import PULSE
 from node.values import replace
-from tests.node.health.rig import DEGRADED, HEALTHY, START, UNHEALTHY, A, Rig, gpu, lost, mig
+from tests.node.health.rig import DEGRADED, HEALTHY, START, UNHEALTHY, A, HealthRig, gpu, lost, mig
 
 LOST = Condition(Trouble.LOST, "it does not answer (GPU_IS_LOST)")
 WITHIN = 15.0
@@ -25,7 +25,7 @@ def test_a_pulse_comes_within_three_seconds() -> None:
 @pytest.mark.parametrize("xid", [True, False], ids=["XID 79", "no event"])
 @pytest.mark.parametrize("scanned", [True, False], ids=["scans see it gone", "it stays on the bus"])
 def test_a_gpu_that_is_back_is_well_within_fifteen_seconds(away: float, xid: bool, scanned: bool) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     if xid:
         rig.xid(A.name, 79)
         rig.keeper.event(HealthEvent(A.name, Trouble.RECOVERY, START, "unavailable"))
@@ -45,7 +45,7 @@ def test_a_gpu_that_is_back_is_well_within_fifteen_seconds(away: float, xid: boo
 
 
 def test_a_gpu_that_answers_once_and_is_lost_again_is_not_allocated() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     for _ in range(5):
         rig.look(A.name, LOST, source="nvml")
         rig.time.forward(PULSE)
@@ -68,7 +68,7 @@ FABRIC = replace(
 def test_a_clique_is_published_only_while_the_fabric_is_well_and_comes_back_once_that_has_lasted(
     code: int, state: object, clique: str | None
 ) -> None:
-    rig = Rig([FABRIC])
+    rig = HealthRig([FABRIC])
     rig.poll(FABRIC.name, Condition(Trouble.FABRIC, "the fabric", code))
     shown = rig.keeper.judged.device(FABRIC.name)
     assert shown is not None
@@ -80,7 +80,7 @@ def test_a_clique_is_published_only_while_the_fabric_is_well_and_comes_back_once
 
 
 def test_a_fabric_that_comes_and_goes_is_written_once() -> None:
-    rig = Rig([FABRIC])
+    rig = HealthRig([FABRIC])
     for _ in range(50):
         rig.look(FABRIC.name, Condition(Trouble.FABRIC, "routes", UNREACHABLE), source="nvml")
         rig.time.forward(5)
@@ -92,13 +92,13 @@ def test_a_fabric_that_comes_and_goes_is_written_once() -> None:
 def test_the_fabric_of_a_gpu_is_no_matter_of_its_mig_devices() -> None:
     whole = gpu(0x2A, mig=True)
     part = mig(whole, (1, 0))
-    rig = Rig([whole, part])
+    rig = HealthRig([whole, part])
     rig.look(whole.name, Condition(Trouble.FABRIC, "routes", UNREACHABLE))
     assert (rig.state(whole.name), rig.state(part.name)) == (UNHEALTHY, HEALTHY)
 
 
 def test_too_many_errors_of_sram_wait_for_a_person() -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.poll(A.name, Condition(Trouble.SRAM))
     rig.poll(A.name, times=6)
     assert rig.health(A.name).reason == "its SRAM has more uncorrectable errors than NVIDIA allows"

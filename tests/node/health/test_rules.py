@@ -9,7 +9,7 @@ from node.health.policy import Policy
 from node.health.signal import Condition, HealthEvent, Trouble
 from node.health.state import Health, Recovery
 from node.values import replace
-from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, Rig, gpu, mig, nic
+from tests.node.health.rig import DEGRADED, HEALTHY, UNHEALTHY, UNKNOWN, A, B, C, HealthRig, gpu, mig, nic
 
 WHOLE = gpu(0x2A, mig=True)
 ONE, TWO = mig(WHOLE, (1, 0)), mig(WHOLE, (2, 0))
@@ -43,7 +43,7 @@ pauses = st.tuples(st.just("wait"), names, st.floats(0, 1000), st.none())
 steps = st.lists(looks | xids | events | scans | pauses, max_size=40)
 
 
-def act(rig: Rig, step: tuple[object, ...]) -> None:
+def act(rig: HealthRig, step: tuple[object, ...]) -> None:
     match step:
         case ("look", str(name), str(source), list(found)):
             rig.look(name, *found, source=source)
@@ -59,7 +59,7 @@ def act(rig: Rig, step: tuple[object, ...]) -> None:
 
 @given(steps)
 def test_what_is_unknown_never_evicts(found: list[tuple[object, ...]]) -> None:
-    rig = Rig(DEVICES, Policy(evicting=frozenset(Trouble), limits_evictions=False))
+    rig = HealthRig(DEVICES, Policy(evicting=frozenset(Trouble), limits_evictions=False))
     for step in found:
         act(rig, step)
         for device in rig.keeper.judged.devices:
@@ -68,7 +68,7 @@ def test_what_is_unknown_never_evicts(found: list[tuple[object, ...]]) -> None:
 
 @given(steps)
 def test_what_is_told_of_a_device_touches_none_but_its_family(found: list[tuple[object, ...]]) -> None:
-    rig = Rig(DEVICES)
+    rig = HealthRig(DEVICES)
     hit: set[str] = set()
     for step in found:
         act(rig, step)
@@ -79,7 +79,7 @@ def test_what_is_told_of_a_device_touches_none_but_its_family(found: list[tuple[
 
 @given(steps)
 def test_generations_and_snapshots_change_together(found: list[tuple[object, ...]]) -> None:
-    rig = Rig(DEVICES)
+    rig = HealthRig(DEVICES)
     for step in found:
         before = rig.keeper.judged
         published = len(rig.shown)
@@ -94,7 +94,7 @@ def test_generations_and_snapshots_change_together(found: list[tuple[object, ...
 @settings(max_examples=30)
 @given(steps)
 def test_every_trouble_that_passes_ends_healthy(found: list[tuple[object, ...]]) -> None:
-    rig = Rig(DEVICES)
+    rig = HealthRig(DEVICES)
     for step in found:
         act(rig, step)
     for device in DEVICES:
@@ -120,7 +120,7 @@ def test_the_order_in_which_sources_speak_changes_nothing(told: list[tuple[str, 
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # hypothesis' Random
     rigs = []
     for order in (speaking, shuffled):
-        rig = Rig(DEVICES, Policy(limits_evictions=False))
+        rig = HealthRig(DEVICES, Policy(limits_evictions=False))
         for source, name, condition in order:
             rig.look(name, condition, source=source)
         rig.time.forward(60)
@@ -133,7 +133,7 @@ def test_the_order_in_which_sources_speak_changes_nothing(told: list[tuple[str, 
 
 @given(names, conditions)
 def test_going_bad_is_immediate(name: str, condition: Condition) -> None:
-    rig = Rig(DEVICES)
+    rig = HealthRig(DEVICES)
     rig.look(name, condition)
     action = rig.keeper.policy.action(condition.kind, condition.code)
     expected = UNKNOWN if condition.kind is Trouble.SILENT else action.state

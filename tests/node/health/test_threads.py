@@ -13,7 +13,7 @@ import pytest
 
 from ostler.admin.health import HealthView
 from protos.agent.v1alpha1 import agent_pb2
-from tests.node.health.rig import A, B, C, D, Rig, lost
+from tests.node.health.rig import A, B, C, D, HealthRig, lost
 
 
 def traced(work: Callable[[], object], at_every_line: Callable[[], object]) -> None:
@@ -45,19 +45,19 @@ def interrupted(asked: Callable[[], object], change: Callable[[], None], moment:
     return bool(came)
 
 
-def _all_sick(rig: Rig) -> None:
+def _all_sick(rig: HealthRig) -> None:
     rig.scan(*lost(A, B, C, D))
     rig.time.forward(20)
 
 
-def _all_well(rig: Rig) -> None:
+def _all_well(rig: HealthRig) -> None:
     if rig.keeper.eviction_limits:
         rig.keeper.release_eviction_limit("gpu")
     rig.scan(A, B, C, D)
     rig.time.forward(10_000)
 
 
-def _all_removed(rig: Rig) -> None:
+def _all_removed(rig: HealthRig) -> None:
     rig.scan(gone=[device.name for device in (A, B, C, D)])
 
 
@@ -66,7 +66,7 @@ CHANGES = [(_all_sick, _all_well), (_all_well, _all_sick), (_all_sick, _all_remo
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_how_devices_are_can_be_asked_by_another_thread_at_any_moment(
-    before: Callable[[Rig], None], after: Callable[[Rig], None]
+    before: Callable[[HealthRig], None], after: Callable[[HealthRig], None]
 ) -> None:
     moment, goes_on = 0, True
     while goes_on:
@@ -82,7 +82,7 @@ def test_how_devices_are_can_be_asked_by_another_thread_at_any_moment(
     ("before", "after"), [(_all_sick, _all_well), (_all_well, _all_sick), (_all_sick, _all_removed)]
 )
 def test_how_devices_are_can_be_asked_while_that_changes(
-    before: Callable[[Rig], None], after: Callable[[Rig], None]
+    before: Callable[[HealthRig], None], after: Callable[[HealthRig], None]
 ) -> None:
     rig = _rig(before)
     view = HealthView(rig.keeper)
@@ -92,7 +92,7 @@ def test_how_devices_are_can_be_asked_while_that_changes(
     assert len(asked) > 100
 
 
-def _rig(before: Callable[[Rig], None]) -> Rig:
-    rig = Rig([A, B, C, D])
+def _rig(before: Callable[[HealthRig], None]) -> HealthRig:
+    rig = HealthRig([A, B, C, D])
     before(rig)
     return rig

@@ -24,7 +24,7 @@ GPU, NIC, VF = "gpu-0000-83-00-0", "nic-0000-84-00-0", "nic-0000-84-00-1"
 PATH = "/sys/devices/pci0000:80/0000:83:00.0"
 
 
-class Told:
+class _Told:
     """A KernelHealth and everything it told; the clock stands at 1000."""
 
     def __init__(self, *devices: Device) -> None:
@@ -63,7 +63,7 @@ def on_a_loop(steps: Callable[[], None]) -> None:
 
 
 def test_a_carrier_that_is_lost_is_told_at_once_and_its_return_too() -> None:
-    told = Told(nic(), vf())
+    told = _Told(nic(), vf())
     told.link(carrier=False)
     assert told.taken() == []
     told.health.settle()
@@ -74,7 +74,7 @@ def test_a_carrier_that_is_lost_is_told_at_once_and_its_return_too() -> None:
 
 
 def test_flaps_within_one_read_are_one_look_or_none() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     for number in range(1001):
         told.link(carrier=number % 2 == 0)
     told.health.settle()
@@ -87,7 +87,7 @@ def test_flaps_within_one_read_are_one_look_or_none() -> None:
 
 
 def test_a_nic_that_is_moved_into_a_pod_is_not_told() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link()
     # The kernel sets it down, then it is gone from this namespace.
     told.link(up=False, carrier=False)
@@ -99,7 +99,7 @@ def test_a_nic_that_is_moved_into_a_pod_is_not_told() -> None:
 
 
 def test_an_interface_that_stays_down_is_told_when_a_scan_says_so() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link(up=False, carrier=False)
     told.health.settle()
     assert told.taken() == []
@@ -108,7 +108,7 @@ def test_an_interface_that_stays_down_is_told_when_a_scan_says_so() -> None:
 
 
 def test_a_snapshot_that_is_older_than_a_message_does_not_undo_it() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link(carrier=False)
     told.health.settle()
     told.taken()
@@ -117,7 +117,7 @@ def test_a_snapshot_that_is_older_than_a_message_does_not_undo_it() -> None:
 
 
 def test_links_that_are_listed_anew_replace_what_was_heard() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link(carrier=False)
     told.health.settle()
     told.taken()
@@ -126,7 +126,7 @@ def test_links_that_are_listed_anew_replace_what_was_heard() -> None:
 
 
 def test_a_renamed_interface_is_not_taken_for_the_one_that_had_its_name() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link(carrier=False)
     told.link("ens2", carrier=False)
     told.link("ens1", index=3)
@@ -135,7 +135,7 @@ def test_a_renamed_interface_is_not_taken_for_the_one_that_had_its_name() -> Non
 
 
 def test_pods_links_are_not_kept_unless_they_have_a_nics_name() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link("cali1", 8, kind="veth", carrier=False)
     assert told.health._links == {}
     told.link(kind="veth", carrier=False)
@@ -144,7 +144,7 @@ def test_pods_links_are_not_kept_unless_they_have_a_nics_name() -> None:
 
 
 def test_other_rules_are_followed_at_once() -> None:
-    told = Told(nic())
+    told = _Told(nic())
     told.link(carrier=False)
     told.health.settle()
     told.taken()
@@ -157,7 +157,7 @@ def test_other_rules_are_followed_at_once() -> None:
 @pytest.mark.parametrize(("action", "kind"), [("unbind", Trouble.UNBOUND), ("remove", Trouble.LOST)])
 def test_a_uevent_is_believed_until_a_sweep_has_looked(action: str, kind: Trouble) -> None:
     def steps() -> None:
-        told = Told(gpu(), nic())
+        told = _Told(gpu(), nic())
         assert told.event(action)
         assert told.taken() == [(KERNEL, {GPU: [kind]})]
         # This sweep began before the event.
@@ -171,7 +171,7 @@ def test_a_uevent_is_believed_until_a_sweep_has_looked(action: str, kind: Troubl
 
 def test_a_driver_that_is_bound_again_is_told_at_once() -> None:
     def steps() -> None:
-        told = Told(gpu())
+        told = _Told(gpu())
         told.event("unbind")
         told.event("bind")
         assert [found for _, found in told.taken()] == [{GPU: [Trouble.UNBOUND]}, {GPU: []}]
@@ -181,7 +181,7 @@ def test_a_driver_that_is_bound_again_is_told_at_once() -> None:
 
 def test_a_sweep_that_left_a_device_out_says_nothing_of_it() -> None:
     def steps() -> None:
-        told = Told(gpu(), nic())
+        told = _Told(gpu(), nic())
         told.event("remove")
         told.taken()
         told.health.swept(Swept(1.0, {NIC: ()}))
@@ -192,7 +192,7 @@ def test_a_sweep_that_left_a_device_out_says_nothing_of_it() -> None:
 
 def test_events_of_others_are_nobodys() -> None:
     def steps() -> None:
-        told = Told(gpu())
+        told = _Told(gpu())
         assert not told.event("unbind", "/sys/devices/pci0000:80/0000:99:00.0")
         assert not told.event("remove", "/sys/devices/x/nvidia0", "net")
         assert not told.event("", "", "")
@@ -203,7 +203,7 @@ def test_events_of_others_are_nobodys() -> None:
 
 def test_a_node_that_is_removed_is_told_with_what_else_is_wrong() -> None:
     def steps() -> None:
-        told = Told(gpu(GPU, "/dev/dri/card1"))
+        told = _Told(gpu(GPU, "/dev/dri/card1"))
         told.event("remove", f"{PATH}/drm/card1", "drm")
         told.event("unbind")
         assert [found for _, found in told.taken()] == [{GPU: [Trouble.NODE]}, {GPU: [Trouble.NODE, Trouble.UNBOUND]}]
@@ -213,7 +213,7 @@ def test_a_node_that_is_removed_is_told_with_what_else_is_wrong() -> None:
 
 def test_a_device_that_vanished_is_forgotten_and_is_well_when_it_is_back() -> None:
     def steps() -> None:
-        told = Told(gpu(), nic())
+        told = _Told(gpu(), nic())
         told.event("remove")
         told.taken()
         told.observe(nic())
@@ -229,7 +229,7 @@ def test_a_device_that_vanished_is_forgotten_and_is_well_when_it_is_back() -> No
 
 
 def test_what_lasts_is_told_again_when_asked_and_nothing_else_is() -> None:
-    told = Told(gpu(), nic(), vf())
+    told = _Told(gpu(), nic(), vf())
     told.health.republish()
     assert told.taken() == []
     told.link(carrier=False)
@@ -246,7 +246,7 @@ def test_what_lasts_is_told_again_when_asked_and_nothing_else_is() -> None:
 
 def test_a_virtual_function_that_is_removed_is_unbound_and_its_physical_one_lost() -> None:
     def steps() -> None:
-        told = Told(nic(), vf())
+        told = _Told(nic(), vf())
         told.event("remove", PATH.replace("83:00.0", "84:00.1"))
         assert told.taken() == [(KERNEL, {VF: [Trouble.UNBOUND]})]
         told.event("remove", PATH.replace("83:00.0", "84:00.0"))
@@ -257,7 +257,7 @@ def test_a_virtual_function_that_is_removed_is_unbound_and_its_physical_one_lost
 
 @given(st.lists(st.sampled_from(["cut", "up", "down", "gone", "scan up", "scan down", "settle"]), max_size=30))
 def test_what_was_told_last_is_always_what_is_so(steps: list[str]) -> None:
-    told = Told(nic())
+    told = _Told(nic())
     last: dict[str, list[Trouble]] = {NIC: []}
     heard: str | None = None
     scanned = True

@@ -14,7 +14,7 @@ from tests.making.network_namespaces import TestNamespace, namespaces
 DEVICE = "nic-0000-86-00-0"
 
 
-class Node:
+class PodsNode:
     """A node with the interface ``v0``; calls of the mover happen in its namespace."""
 
     def __init__(self, host: TestNamespace, pod: TestNamespace) -> None:
@@ -49,6 +49,6 @@ class Node:
 
 
 @pytest.fixture
-def node() -> Iterator[Node]:
+def node() -> Iterator[PodsNode]:
     with namespaces(2) as (host, pod):
-        yield Node(host, pod)
+        yield PodsNode(host, pod)

@@ -37,7 +37,7 @@ class PlayedNetlink:
         return self.dump(kind, request, asked)
 
 
-class Hardware(KernelSockets):
+class NicHardware(KernelSockets):
     """``NetlinkSockets`` whose route sockets know virtual function 0 of the link ``v1``, beside all real links.
 
     ``rdma_devices``: the RDMA devices of each namespace, index and name, by the namespace's inode.
@@ -73,7 +73,7 @@ class Hardware(KernelSockets):
 class _FunctionNetlink:
     """Real rtnetlink but for what concerns virtual functions."""
 
-    def __init__(self, hardware: Hardware, real: Netlink) -> None:
+    def __init__(self, hardware: NicHardware, real: Netlink) -> None:
         self._hardware = hardware
         self._real = real
 
@@ -101,7 +101,7 @@ class _FunctionNetlink:
 class _RdmaNetlink:
     """RDMA netlink of one namespace."""
 
-    def __init__(self, hardware: Hardware, inode: int) -> None:
+    def __init__(self, hardware: NicHardware, inode: int) -> None:
         self._hardware = hardware
         self._inode = inode
 

@@ -12,7 +12,7 @@ from node.interfaces.links import InterfaceLink, change_link, find_link, is_cert
 from node.interfaces.model import HostSetup, InterfaceSettings, MovableInterface, Route
 from node.interfaces.namespace import NetworkNamespace
 from node.values import replace
-from tests.node.interfaces.conftest import DEVICE, Node
+from tests.node.interfaces.conftest import DEVICE, PodsNode
 
 PCI = "0000:86:00.0"
 NIC = MovableInterface(DEVICE, "ens1f0", InterfaceSettings(), pci_address=PCI)
@@ -82,7 +82,7 @@ def test_a_kernel_that_names_no_functions_leaves_the_alias(sys: Path, monkeypatc
 @pytest.mark.needs_root
 @pytest.mark.parametrize("name", ["rail0", "dev4", "rail0_altname"])
 @pytest.mark.parametrize("alias", [OURS, ""])
-def test_one_that_the_kernel_brought_back_is_restored(node: Node, name: str, alias: str) -> None:
+def test_one_that_the_kernel_brought_back_is_restored(node: PodsNode, name: str, alias: str) -> None:
     node.host.ip("address add 10.7.0.2/24 dev v0", "link set v0 up", "route add 10.9.0.0/16 via 10.7.0.1")
     interface = node.interface(name="rail0", mtu=9000, routes=(Route("10.5.0.0/16"),))
     setup = node.look(interface)
@@ -96,7 +96,7 @@ def test_one_that_the_kernel_brought_back_is_restored(node: Node, name: str, ali
 
 
 @pytest.mark.needs_root
-def test_one_that_left_with_its_namespace_is_reported_as_lost(node: Node) -> None:
+def test_one_that_left_with_its_namespace_is_reported_as_lost(node: PodsNode) -> None:
     interface = node.interface()
     setup = node.look(interface)
     node.attach(interface, setup)
@@ -106,7 +106,7 @@ def test_one_that_left_with_its_namespace_is_reported_as_lost(node: Node) -> Non
 
 
 @pytest.mark.needs_root
-def test_one_whose_name_and_alias_the_pod_changed_is_restored(node: Node) -> None:
+def test_one_whose_name_and_alias_the_pod_changed_is_restored(node: PodsNode) -> None:
     interface = node.interface(name="rail0")
     setup = node.look(interface)
     node.attach(interface, setup)
@@ -116,7 +116,7 @@ def test_one_whose_name_and_alias_the_pod_changed_is_restored(node: Node) -> Non
 
 
 @pytest.mark.needs_root
-def test_what_a_pod_did_to_its_interface_ends_with_it(node: Node) -> None:
+def test_what_a_pod_did_to_its_interface_ends_with_it(node: PodsNode) -> None:
     interface = node.interface(name="rail0")
     setup = node.look(interface)
     node.attach(interface, setup)
@@ -127,7 +127,7 @@ def test_what_a_pod_did_to_its_interface_ends_with_it(node: Node) -> None:
 
 
 @pytest.mark.needs_root
-def test_a_recorded_nodes_interface_is_found_by_name_then_by_alias(node: Node) -> None:
+def test_a_recorded_nodes_interface_is_found_by_name_then_by_alias(node: PodsNode) -> None:
     interface = replace(node.interface(name="rail0"), pci_address="0000:ff:1f.7")
     setup = node.look(interface)
     assert node.attach(interface, setup).name == "rail0"
@@ -136,7 +136,7 @@ def test_a_recorded_nodes_interface_is_found_by_name_then_by_alias(node: Node) -
 
 
 @pytest.mark.needs_root
-def test_a_macvlan_link_moves_while_its_parent_stays(node: Node) -> None:
+def test_a_macvlan_link_moves_while_its_parent_stays(node: PodsNode) -> None:
     node.host.ip("link add m0 link v0 type macvlan mode bridge", "link set v0 up", "link set m0 up")
     interface = replace(node.interface(name="rail0", addresses=("10.1.0.1/24",)), interface="m0")
     setup = node.look(interface)

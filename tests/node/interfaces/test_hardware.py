@@ -15,8 +15,8 @@ from node.interfaces.kernel import KernelMover
 from node.interfaces.model import InterfaceError, VfSettings
 from node.netlink import NetlinkError
 from node.values import replace
-from tests.node.interfaces.conftest import DEVICE, Node
-from tests.node.interfaces.nic_hardware import Hardware, PlayedNetlink
+from tests.node.interfaces.conftest import DEVICE, PodsNode
+from tests.node.interfaces.nic_hardware import NicHardware, PlayedNetlink
 
 IFINFO = "00000000" + "07000000" + "00000000" + "00000000"
 """ifinfomsg of link 7."""
@@ -123,20 +123,20 @@ def test_a_device_moves_by_its_index_and_a_descriptor() -> None:
 
 
 @pytest.fixture
-def hardware(node: Node) -> Hardware:
+def hardware(node: PodsNode) -> NicHardware:
     """Hardware below the interfaces: ``v1`` is the physical function of ``v0``, whose RDMA device is mlx5_1."""
-    made = Hardware()
+    made = NicHardware()
     made.rdma_devices[inode(node)] = {0: "mlx5_0", 3: "mlx5_1"}
     node.mover = KernelMover(sockets=made, before=node.steps.append)
     return made
 
 
-def inode(node: Node, *, pod: bool = False) -> int:
+def inode(node: PodsNode, *, pod: bool = False) -> int:
     return (node.pod if pod else node.host).path.stat().st_ino
 
 
 @pytest.mark.needs_root
-def test_a_functions_settings_are_set_before_it_moves_and_restored(node: Node, hardware: Hardware) -> None:
+def test_a_functions_settings_are_set_before_it_moves_and_restored(node: PodsNode, hardware: NicHardware) -> None:
     before = dict(hardware.function)
     vf = VfSettings("02:00:00:00:00:bb", vlan=100, vlan_qos=2, trust=True, spoof_check=False)
     interface = replace(node.interface(vf=vf, addresses=()), pf_interface="v1", vf_index=0)
@@ -152,7 +152,7 @@ def test_a_functions_settings_are_set_before_it_moves_and_restored(node: Node, h
 
 
 @pytest.mark.needs_root
-def test_settings_of_a_function_need_one(node: Node, hardware: Hardware) -> None:
+def test_settings_of_a_function_need_one(node: PodsNode, hardware: NicHardware) -> None:
     with pytest.raises(InterfaceError) as refused:
         node.look(node.interface(vf=VfSettings(vlan=5)))
     assert str(refused.value) == (
@@ -164,7 +164,7 @@ def test_settings_of_a_function_need_one(node: Node, hardware: Hardware) -> None
 
 
 @pytest.mark.needs_root
-def test_the_rdma_device_follows_its_interface_and_comes_back_before_it(node: Node, hardware: Hardware) -> None:
+def test_the_rdma_device_follows_its_interface_and_comes_back_before_it(node: PodsNode, hardware: NicHardware) -> None:
     interface = replace(node.interface(), rdma_device="mlx5_1")
     setup = node.look(interface)
     assert node.attach(interface, setup).rdma_device == "mlx5_1"
@@ -179,7 +179,7 @@ def test_the_rdma_device_follows_its_interface_and_comes_back_before_it(node: No
 
 
 @pytest.mark.needs_root
-def test_where_rdma_devices_are_shared_none_moves(node: Node, hardware: Hardware) -> None:
+def test_where_rdma_devices_are_shared_none_moves(node: PodsNode, hardware: NicHardware) -> None:
     hardware.exclusive = False
     interface = replace(node.interface(), rdma_device="mlx5_1")
     setup = node.look(interface)
@@ -189,7 +189,7 @@ def test_where_rdma_devices_are_shared_none_moves(node: Node, hardware: Hardware
 
 
 @pytest.mark.needs_root
-def test_a_kernel_without_rdma_moves_interfaces(node: Node, hardware: Hardware) -> None:
+def test_a_kernel_without_rdma_moves_interfaces(node: PodsNode, hardware: NicHardware) -> None:
     hardware.rdma_refusal = errno.EPROTONOSUPPORT
     interface = replace(node.interface(), rdma_device="mlx5_1")
     setup = node.look(interface)
@@ -198,7 +198,7 @@ def test_a_kernel_without_rdma_moves_interfaces(node: Node, hardware: Hardware) 
 
 
 @pytest.mark.needs_root
-def test_a_kernel_that_refuses_rdma_netlink_moves_nothing(node: Node, hardware: Hardware) -> None:
+def test_a_kernel_that_refuses_rdma_netlink_moves_nothing(node: PodsNode, hardware: NicHardware) -> None:
     hardware.rdma_refusal = errno.EPERM
     interface = replace(node.interface(), rdma_device="mlx5_1")
     setup = node.look(interface)
@@ -212,7 +212,7 @@ def test_a_kernel_that_refuses_rdma_netlink_moves_nothing(node: Node, hardware: 
 
 @pytest.mark.needs_root
 def test_a_kernel_without_rdma_moves_the_interface_of_a_recorded_node(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: PodsNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = socket.socket
 
@@ -229,7 +229,7 @@ def test_a_kernel_without_rdma_moves_the_interface_of_a_recorded_node(
 
 
 @pytest.mark.needs_root
-def test_an_interface_without_its_rdma_device_goes_back(node: Node, hardware: Hardware) -> None:
+def test_an_interface_without_its_rdma_device_goes_back(node: PodsNode, hardware: NicHardware) -> None:
     interface = replace(node.interface(), rdma_device="mlx5_9")
     setup = node.look(interface)
     with pytest.raises(InterfaceError) as refused:

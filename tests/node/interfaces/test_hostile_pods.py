@@ -10,17 +10,17 @@ from node.interfaces.links import change_alternative_names, change_link
 from node.interfaces.namespace import NetworkNamespace
 from node.interfaces.sysctls import read_sysctls
 from node.values import replace
-from tests.node.interfaces.conftest import Node
+from tests.node.interfaces.conftest import PodsNode
 
 pytestmark = pytest.mark.needs_root
 
 
-def _link(node: Node, name: str = "v0") -> dict[str, Any]:
+def _link(node: PodsNode, name: str = "v0") -> dict[str, Any]:
     [link] = node.host.shows("link", "show", name)
     return link
 
 
-def test_alternative_names_of_the_pod_neither_keep_an_interface_nor_reach_the_node(node: Node) -> None:
+def test_alternative_names_of_the_pod_neither_keep_an_interface_nor_reach_the_node(node: PodsNode) -> None:
     node.host.ip("link property add dev v0 altname enp134s0f0", "link add uplink0 type veth peer name uplink1")
     interface = node.interface(name="rail0")
     setup = node.look(interface)
@@ -31,7 +31,7 @@ def test_alternative_names_of_the_pod_neither_keep_an_interface_nor_reach_the_no
     assert node.look(interface) == setup
 
 
-def test_names_that_are_no_text_and_an_agent_without_journal_do_not_help_the_pod(node: Node) -> None:
+def test_names_that_are_no_text_and_an_agent_without_journal_do_not_help_the_pod(node: PodsNode) -> None:
     node.host.ip("link add uplink0 type veth peer name uplink1")
     interface = node.interface(name="rail0")
     setup = node.look(interface)
@@ -46,7 +46,7 @@ def test_names_that_are_no_text_and_an_agent_without_journal_do_not_help_the_pod
     assert node.look(interface) == setup
 
 
-def test_an_alternative_name_that_the_pod_took_away_comes_back(node: Node) -> None:
+def test_an_alternative_name_that_the_pod_took_away_comes_back(node: PodsNode) -> None:
     node.host.ip("link property add dev v0 altname enp134s0f0")
     interface = node.interface(name="rail0")
     setup = node.look(interface)
@@ -56,7 +56,7 @@ def test_an_alternative_name_that_the_pod_took_away_comes_back(node: Node) -> No
     assert _link(node)["altnames"] == ["enp134s0f0"]
 
 
-def test_flags_and_queues_of_the_pod_do_not_stay(node: Node) -> None:
+def test_flags_and_queues_of_the_pod_do_not_stay(node: PodsNode) -> None:
     interface = node.interface(name="rail0")
     setup, before = node.look(interface), _link(node)
     node.attach(interface, setup)
@@ -72,7 +72,7 @@ def test_flags_and_queues_of_the_pod_do_not_stay(node: Node) -> None:
     assert node.look(interface) == setup
 
 
-def test_an_interface_leaves_the_bridge_that_it_was_a_port_of(node: Node) -> None:
+def test_an_interface_leaves_the_bridge_that_it_was_a_port_of(node: PodsNode) -> None:
     interface = node.interface(name="rail0")
     setup = node.look(interface)
     node.attach(interface, setup)
@@ -84,7 +84,9 @@ def test_an_interface_leaves_the_bridge_that_it_was_a_port_of(node: Node) -> Non
     assert "master" not in _link(node)
 
 
-def test_a_namespace_that_vanished_with_an_interface_without_arp_leaves_no_sysctl_of_the_kernels(node: Node) -> None:
+def test_a_namespace_that_vanished_with_an_interface_without_arp_leaves_no_sysctl_of_the_kernels(
+    node: PodsNode,
+) -> None:
     interface = node.interface(name="rail0")
     setup = node.look(interface)
     node.attach(interface, setup)
@@ -99,5 +101,5 @@ def test_a_namespace_that_vanished_with_an_interface_without_arp_leaves_no_sysct
     assert node.look(interface) == setup
 
 
-def _accept_dad(node: Node, name: str) -> str:
+def _accept_dad(node: PodsNode, name: str) -> str:
     return node.host.run(lambda: dict(read_sysctls(name, ["ipv6/accept_dad"])).get("ipv6/accept_dad", ""))

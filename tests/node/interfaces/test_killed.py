@@ -20,7 +20,7 @@ from node.interfaces.model import HostSetup, InterfaceSettings, MovableInterface
 from node.interfaces.namespace import NetworkNamespace
 from node.values import replace
 from tests.making.network_namespaces import TestNamespace, missing
-from tests.node.interfaces.conftest import Node
+from tests.node.interfaces.conftest import PodsNode
 
 pytestmark = pytest.mark.needs_root
 
@@ -45,7 +45,7 @@ ROUNDS, HOSTILE_ROUNDS = 200, 25
 class Children:
     """Calls of the mover in children that are killed before a step; ``path`` of the pod."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: PodsNode) -> None:
         self.node = node
         self.setup: HostSetup = node.look(INTERFACE)
 
@@ -184,9 +184,9 @@ def _in_pod(pod: TestNamespace, batch: str) -> None:
     pod.run(lambda: subprocess.run(command, input=batch, capture_output=True, text=True, check=False))
 
 
-def made() -> Node:
+def made() -> PodsNode:
     """A node whose NIC has something to lose."""
-    node = Node(TestNamespace(), TestNamespace())
+    node = PodsNode(TestNamespace(), TestNamespace())
     node.host.ip(
         "link set v0 alias rail-of-the-fabric",
         "address add 10.7.0.2/24 dev v0",

@@ -15,7 +15,7 @@ from node.interfaces.move import KernelSockets
 from node.interfaces.namespace import NetworkNamespace
 from node.netlink import NetlinkError, NetlinkSocket, attribute
 from node.values import replace
-from tests.node.interfaces.conftest import DEVICE, Node
+from tests.node.interfaces.conftest import DEVICE, PodsNode
 from tests.node.interfaces.nic_hardware import PlayedNetlink
 
 LIMIT = 768 << 10
@@ -64,7 +64,7 @@ def test_addresses_of_a_flood_cost_no_memory() -> None:
 
 @pytest.mark.needs_root
 def test_a_move_beside_many_links_and_addresses_reads_them_one_by_one(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: PodsNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     several = range(300)
     node.pod.ip(
@@ -87,7 +87,7 @@ def test_a_move_beside_many_links_and_addresses_reads_them_one_by_one(
 
 
 @pytest.mark.needs_root
-def test_the_kernel_leaves_out_what_belongs_to_other_links(node: Node) -> None:
+def test_the_kernel_leaves_out_what_belongs_to_other_links(node: PodsNode) -> None:
     node.host.ip(
         "address add 10.7.0.2/24 dev v0",
         "address add fd07::2/64 dev v0",
@@ -120,7 +120,7 @@ def test_the_kernel_leaves_out_what_belongs_to_other_links(node: Node) -> None:
 
 
 @pytest.mark.needs_root
-def test_one_link_is_asked_for_by_index_name_and_alternative_name(node: Node) -> None:
+def test_one_link_is_asked_for_by_index_name_and_alternative_name(node: PodsNode) -> None:
     long = "a-name-that-is-longer-than-15-bytes"
     node.host.ip(f"link property add dev v0 altname {long}", "link property add dev v0 altname short0")
     with KernelSockets().route(NetworkNamespace(node.host.path)) as netlink:
@@ -134,7 +134,7 @@ def test_one_link_is_asked_for_by_index_name_and_alternative_name(node: Node) ->
 
 
 @pytest.mark.needs_root
-def test_a_dump_that_its_reader_left_does_not_keep_the_socket(node: Node) -> None:
+def test_a_dump_that_its_reader_left_does_not_keep_the_socket(node: PodsNode) -> None:
     node.host.ip(*(f"link add d{each} type veth peer name e{each}" for each in range(100)))
     with NetworkNamespace(node.host.path) as namespace, namespace.netlink() as netlink:
         with pytest.raises(NetlinkError, match="left"):

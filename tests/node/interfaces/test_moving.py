@@ -13,7 +13,7 @@ import pytest
 from node.interfaces.model import InterfaceError, MovableInterface, Neighbor, Route, RoutingRule
 from node.values import replace
 from tests.making.network_namespaces import namespaces
-from tests.node.interfaces.conftest import DEVICE, Node
+from tests.node.interfaces.conftest import DEVICE, PodsNode
 
 pytestmark = pytest.mark.needs_root
 
@@ -33,7 +33,7 @@ RICH = (
 """What an operator may have given an interface."""
 
 
-def test_an_interface_keeps_what_it_had_on_the_node_unless_the_claim_says_otherwise(node: Node) -> None:
+def test_an_interface_keeps_what_it_had_on_the_node_unless_the_claim_says_otherwise(node: PodsNode) -> None:
     node.host.ip(*RICH)
     attached = node.attach(node.interface())
     assert (attached.device, attached.name, attached.mtu) == (DEVICE, "v0", 1400)
@@ -53,7 +53,7 @@ def test_an_interface_keeps_what_it_had_on_the_node_unless_the_claim_says_otherw
     assert ("10.7.0.2", "77") in {(each.get("src"), each.get("table")) for each in node.pod.shows("rule")}
 
 
-def test_everything_is_restored(node: Node) -> None:
+def test_everything_is_restored(node: PodsNode) -> None:
     node.host.ip(*RICH)
     node.host.run(lambda: _write("/proc/sys/net/ipv4/conf/v0/arp_ignore", "2"))
     interface = node.interface(
@@ -85,7 +85,7 @@ def test_everything_is_restored(node: Node) -> None:
     assert link["ifalias"] == "rail-of-the-fabric"
 
 
-def test_both_calls_may_be_repeated(node: Node) -> None:
+def test_both_calls_may_be_repeated(node: PodsNode) -> None:
     node.host.ip(*RICH)
     interface = node.interface(name="rail0", rules=(RoutingRule(300),), routes=(Route("172.16.0.0/12"),))
     setup = node.look(interface)
@@ -96,7 +96,7 @@ def test_both_calls_may_be_repeated(node: Node) -> None:
     assert node.look(interface) == setup
 
 
-def test_one_that_was_never_moved_is_on_the_node(node: Node) -> None:
+def test_one_that_was_never_moved_is_on_the_node(node: PodsNode) -> None:
     node.host.ip(*RICH)
     interface = node.interface(name="rail0")
     setup = node.look(interface)
@@ -105,7 +105,7 @@ def test_one_that_was_never_moved_is_on_the_node(node: Node) -> None:
     assert node.look(interface) == setup
 
 
-def test_one_that_is_down_comes_back_down(node: Node) -> None:
+def test_one_that_is_down_comes_back_down(node: PodsNode) -> None:
     interface = node.interface(addresses=())
     setup = node.look(interface)
     assert not setup.up
@@ -116,7 +116,7 @@ def test_one_that_is_down_comes_back_down(node: Node) -> None:
 
 def test_traffic_flows_between_two_pods() -> None:
     with namespaces(3) as (host, one, two):
-        node = Node(host, one)
+        node = PodsNode(host, one)
         ends = []
         for pod, name, device, address in ((one, "v0", "nic-1", "10.1.0.1"), (two, "v1", "nic-2", "10.1.0.2")):
             interface = replace(
@@ -137,7 +137,7 @@ def test_traffic_flows_between_two_pods() -> None:
         assert {"v0", "v1"} == host.names()
 
 
-def test_ipv6_addresses_are_usable_at_once(node: Node) -> None:
+def test_ipv6_addresses_are_usable_at_once(node: PodsNode) -> None:
     node.attach(node.interface(addresses=("fd00:1::1/64",), routes=(Route("::/0", gateway="fd00:1::2"),)))
 
     def bind() -> None:
@@ -148,13 +148,13 @@ def test_ipv6_addresses_are_usable_at_once(node: Node) -> None:
     node.pod.run(bind)
 
 
-def test_a_network_on_the_link_may_come_after_the_route_that_needs_it(node: Node) -> None:
+def test_a_network_on_the_link_may_come_after_the_route_that_needs_it(node: PodsNode) -> None:
     routes = (Route("0.0.0.0/0", gateway="10.99.0.1"), Route("10.99.0.1/32", scope="link"))
     node.attach(node.interface(addresses=("10.1.0.1/32",), routes=routes))
     assert "10.99.0.1" in {each["dst"] for each in node.pod.shows("route")}
 
 
-def test_the_pods_own_default_route_wins_over_the_nodes(node: Node) -> None:
+def test_the_pods_own_default_route_wins_over_the_nodes(node: PodsNode) -> None:
     node.host.ip("address add 10.7.0.2/24 dev v0", "link set v0 up", "route add default via 10.7.0.1")
     node.pod.ip(
         "link add eth0 type veth peer name eth0p",
@@ -200,7 +200,9 @@ destination already; choose another destination or table""",
         ),
     ],
 )
-def test_what_cannot_be_in_the_pod_is_refused_and_undone(node: Node, settings: dict[str, object], error: str) -> None:
+def test_what_cannot_be_in_the_pod_is_refused_and_undone(
+    node: PodsNode, settings: dict[str, object], error: str
+) -> None:
     node.host.ip(*RICH)
     node.pod.ip(
         "link add eth0 type veth peer name eth0p",
@@ -239,14 +241,14 @@ def test_what_cannot_be_in_the_pod_is_refused_and_undone(node: Node, settings: d
     ],
 )
 def test_what_the_interface_cannot_be_is_refused_before_it_moves(
-    node: Node, settings: dict[str, object], error: str
+    node: PodsNode, settings: dict[str, object], error: str
 ) -> None:
     with pytest.raises(InterfaceError) as refused:
         node.look(node.interface(**settings))
     assert str(refused.value).endswith(error)
 
 
-def test_an_mtu_above_that_of_the_physical_function_is_refused(node: Node) -> None:
+def test_an_mtu_above_that_of_the_physical_function_is_refused(node: PodsNode) -> None:
     interface = replace(node.interface(mtu=9000), pf_interface="v1", vf_index=0)
     with pytest.raises(InterfaceError) as refused:
         node.look(interface)
@@ -258,7 +260,7 @@ def test_an_mtu_above_that_of_the_physical_function_is_refused(node: Node) -> No
         node.look(replace(interface, pf_interface="v9"))
 
 
-def test_an_interface_that_is_not_on_the_node_is_refused(node: Node) -> None:
+def test_an_interface_that_is_not_on_the_node_is_refused(node: PodsNode) -> None:
     with pytest.raises(InterfaceError) as refused:
         node.look(MovableInterface("nic-9", "ens9", node.interface().settings))
     assert str(refused.value) == (
@@ -267,7 +269,7 @@ def test_an_interface_that_is_not_on_the_node_is_refused(node: Node) -> None:
     )
 
 
-def test_a_pod_in_the_nodes_namespace_and_one_that_is_gone_are_refused(node: Node) -> None:
+def test_a_pod_in_the_nodes_namespace_and_one_that_is_gone_are_refused(node: PodsNode) -> None:
     interface = node.interface()
     setup = node.look(interface)
     with pytest.raises(InterfaceError, match="the pod uses the node's network namespace; remove hostNetwork"):
@@ -279,7 +281,7 @@ def test_a_pod_in_the_nodes_namespace_and_one_that_is_gone_are_refused(node: Nod
 
 
 def test_a_name_that_is_taken_on_the_node_meanwhile_is_not_fought_for(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: PodsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.host.ip("address add 10.7.0.2/24 dev v0", "link set v0 up")
     interface = node.interface(name="rail0")
@@ -293,7 +295,7 @@ def test_a_name_that_is_taken_on_the_node_meanwhile_is_not_fought_for(
     assert node.host.shows("address", "show", "v0_1")[0]["addr_info"][0]["local"] == "10.7.0.2"
 
 
-def test_alternative_names_travel_along_and_count_as_taken(node: Node) -> None:
+def test_alternative_names_travel_along_and_count_as_taken(node: PodsNode) -> None:
     node.host.ip("link property add dev v0 altname enp134s0f0")
     with pytest.raises(InterfaceError) as refused:
         node.attach(node.interface(name="enp134s0f0"))
@@ -311,7 +313,7 @@ def test_alternative_names_travel_along_and_count_as_taken(node: Node) -> None:
 
 
 def test_what_the_node_has_no_place_for_any_more_is_logged_and_the_rest_restored(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: PodsNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     node.host.ip(*RICH)
     interface = node.interface(name="rail0")
@@ -325,7 +327,7 @@ def test_what_the_node_has_no_place_for_any_more_is_logged_and_the_rest_restored
     assert node.look(interface) == replace(setup, routes=setup.routes[:-1])
 
 
-def test_without_rights_the_error_names_the_capabilities(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_rights_the_error_names_the_capabilities(node: PodsNode, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object, **__: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -337,7 +339,7 @@ def test_without_rights_the_error_names_the_capabilities(node: Node, monkeypatch
     assert "the agent needs the capabilities NET_ADMIN and SYS_ADMIN to move interfaces" in str(error.value)
 
 
-def test_interfaces_are_found_by_their_alias_for_an_agent_without_journal(node: Node) -> None:
+def test_interfaces_are_found_by_their_alias_for_an_agent_without_journal(node: PodsNode) -> None:
     interface = node.interface(name="rail0")
     assert node.host.run(lambda: node.mover.marked({DEVICE})) == {}
     node.attach(interface)
@@ -347,7 +349,7 @@ def test_interfaces_are_found_by_their_alias_for_an_agent_without_journal(node: 
     assert node.host.run(lambda: node.mover.marked({DEVICE}, node.pod.path)) == {}
 
 
-def test_sysctls_are_set_where_proc_sys_is_read_only(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sysctls_are_set_where_proc_sys_is_read_only(node: PodsNode, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = os.open
 
     def read_only(path: str | Path, flags: int, *more: int, dir_fd: int | None = None) -> int:
@@ -363,7 +365,7 @@ def test_sysctls_are_set_where_proc_sys_is_read_only(node: Node, monkeypatch: py
 
 
 def test_without_a_procfs_of_its_own_the_error_says_what_is_missing(
-    node: Node, monkeypatch: pytest.MonkeyPatch
+    node: PodsNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_only(*_: object) -> None:
         raise OSError(errno.EROFS, "Read-only file system", "/proc/sys/net/ipv4/conf/rail0/arp_announce")

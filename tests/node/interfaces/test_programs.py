@@ -14,7 +14,7 @@ from node.interfaces import ebpf
 from node.interfaces.links import change_link, links
 from node.interfaces.namespace import NetworkNamespace
 from tests.making.network_namespaces import TestNamespace
-from tests.node.interfaces.conftest import Node
+from tests.node.interfaces.conftest import PodsNode
 
 pytestmark = pytest.mark.needs_root
 
@@ -77,7 +77,7 @@ class Programs:
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_programs_of_the_node_are_kept_or_detached_as_the_claim_says(node: Node, keep: bool) -> None:
+def test_programs_of_the_node_are_kept_or_detached_as_the_claim_says(node: PodsNode, keep: bool) -> None:
     interface = node.interface(name="rail0", addresses=(), keep_ebpf=keep)
     with ExitStack() as stack:
         here = Programs(stack, node.host, "v0")
@@ -93,7 +93,7 @@ def test_programs_of_the_node_are_kept_or_detached_as_the_claim_says(node: Node,
 
 
 @pytest.mark.parametrize("returned", [False, True], ids=["taken back", "given back by the kernel"])
-def test_programs_of_a_pod_do_not_see_the_nodes_traffic(node: Node, returned: bool) -> None:
+def test_programs_of_a_pod_do_not_see_the_nodes_traffic(node: PodsNode, returned: bool) -> None:
     interface = node.interface(name="rail0", addresses=())
     with ExitStack() as stack:
         here = Programs(stack, node.host, "v0")

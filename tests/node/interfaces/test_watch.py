@@ -23,7 +23,7 @@ from node.values import replace
 from tests.making.events import heard
 from tests.making.kernel_devices import CARING, nic, snapshot
 from tests.making.network_namespaces import TestNamespace
-from tests.node.interfaces.conftest import DEVICE, Node
+from tests.node.interfaces.conftest import DEVICE, PodsNode
 from tests.node.live.streams import FakeStream
 from tests.waiting import background, eventually
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.needs_root
 UP, CUT = LiveLink(up=True, carrier=True, name="rail0"), LiveLink(up=True, carrier=False, name="rail0")
 
 
-class Links:
+class _Links:
     """A ``PodLinkListener`` that keeps the last link of each device."""
 
     def __init__(self) -> None:
@@ -45,11 +45,11 @@ class Links:
         await eventually(lambda: device in self.links and self.links[device] == link)
 
 
-def follow(node: Node, scenario: Callable[[PodLinkWatch, Links], Awaitable[None]], most: int = 4096) -> None:
+def follow(node: PodsNode, scenario: Callable[[PodLinkWatch, _Links], Awaitable[None]], most: int = 4096) -> None:
     """Run the scenario in the node's namespace beside a watch that runs."""
 
     async def run() -> None:
-        links = Links()
+        links = _Links()
         watch = PodLinkWatch(links, most=most, pause=0.05)
         task = asyncio.get_running_loop().create_task(watch.run())
         try:
@@ -63,15 +63,15 @@ def follow(node: Node, scenario: Callable[[PodLinkWatch, Links], Awaitable[None]
     node.host.run(lambda: asyncio.run(run()))
 
 
-def moved(node: Node) -> Mapping[str, Path]:
+def moved(node: PodsNode) -> Mapping[str, Path]:
     node.attach(node.interface(name="rail0", addresses=()))
     return {DEVICE: node.pod.path}
 
 
-def test_a_cable_that_is_pulled_while_a_pod_has_the_nic_is_seen(node: Node) -> None:
+def test_a_cable_that_is_pulled_while_a_pod_has_the_nic_is_seen(node: PodsNode) -> None:
     places = moved(node)
 
-    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+    async def scenario(watch: PodLinkWatch, links: _Links) -> None:
         watch.follow(places)
         await links.show(UP)
         node.host.ip("link set v1 down")
@@ -84,13 +84,13 @@ def test_a_cable_that_is_pulled_while_a_pod_has_the_nic_is_seen(node: Node) -> N
     follow(node, scenario)
 
 
-def test_one_that_goes_back_is_followed_no_more(node: Node) -> None:
+def test_one_that_goes_back_is_followed_no_more(node: PodsNode) -> None:
     interface = node.interface(name="rail0", addresses=())
     setup = node.look(interface)
     node.attach(interface, setup)
     next_pod = TestNamespace()
 
-    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+    async def scenario(watch: PodLinkWatch, links: _Links) -> None:
         watch.follow({DEVICE: node.pod.path})
         await links.show(UP)
         assert node.detach(interface, setup)
@@ -112,10 +112,10 @@ def test_one_that_goes_back_is_followed_no_more(node: Node) -> None:
     next_pod.close()
 
 
-def test_the_namespace_is_not_kept_alive(node: Node) -> None:
+def test_the_namespace_is_not_kept_alive(node: PodsNode) -> None:
     places = moved(node)
 
-    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+    async def scenario(watch: PodLinkWatch, links: _Links) -> None:
         watch.follow(places)
         await links.show(UP)
         node.pod.close()
@@ -126,10 +126,10 @@ def test_the_namespace_is_not_kept_alive(node: Node) -> None:
     follow(node, scenario)
 
 
-def test_one_that_is_added_beside_another_is_found_and_one_without_namespace_left_out(node: Node) -> None:
+def test_one_that_is_added_beside_another_is_found_and_one_without_namespace_left_out(node: PodsNode) -> None:
     places = moved(node)
 
-    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+    async def scenario(watch: PodLinkWatch, links: _Links) -> None:
         watch.follow({"nic-9": Path("/proc/self/fd/none")})
         watch.follow({"nic-9": Path("/proc/self/fd/none"), **places})
         await links.show(UP)
@@ -141,7 +141,7 @@ def test_one_that_is_added_beside_another_is_found_and_one_without_namespace_lef
     follow(node, scenario)
 
 
-def test_after_lost_messages_everything_is_read_again(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_lost_messages_everything_is_read_again(node: PodsNode, monkeypatch: pytest.MonkeyPatch) -> None:
     places = moved(node)
     cut: list[bool] = []
     overflows = [OSError(errno.ENOBUFS, "No buffer space available")]
@@ -155,7 +155,7 @@ def test_after_lost_messages_everything_is_read_again(node: Node, monkeypatch: p
     received = NetlinkSocket.numbered_notifications
     monkeypatch.setattr(NetlinkSocket, "numbered_notifications", lossy)
 
-    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+    async def scenario(watch: PodLinkWatch, links: _Links) -> None:
         watch.follow(places)
         await links.show(UP)
         cut.append(True)
@@ -166,7 +166,7 @@ def test_after_lost_messages_everything_is_read_again(node: Node, monkeypatch: p
     follow(node, scenario)
 
 
-def test_a_pod_that_floods_the_socket_is_read_now_and_then(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pod_that_floods_the_socket_is_read_now_and_then(node: PodsNode, monkeypatch: pytest.MonkeyPatch) -> None:
     places = moved(node)
     listened: list[NetlinkSocket] = []
 
@@ -177,7 +177,7 @@ def test_a_pod_that_floods_the_socket_is_read_now_and_then(node: Node, monkeypat
     opened = watch_module._listening
     monkeypatch.setattr(watch_module, "_listening", listening)
 
-    async def scenario(watch: PodLinkWatch, links: Links) -> None:
+    async def scenario(watch: PodLinkWatch, links: _Links) -> None:
         watch.follow(places)
         await links.show(UP)
         node.pod.ip("link set rail0 down")
@@ -195,7 +195,7 @@ def test_without_the_capability_the_error_names_it(monkeypatch: pytest.MonkeyPat
                 raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr("node.netlink.socket.socket", Refusing)
-    watch = PodLinkWatch(Links())
+    watch = PodLinkWatch(_Links())
 
     async def run() -> None:
         watch.follow({DEVICE: Path("/proc/self/ns/net")})
@@ -206,7 +206,7 @@ def test_without_the_capability_the_error_names_it(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("early", [True, False])
-def test_a_link_that_is_down_in_its_pod_makes_the_device_ill(node: Node, tmp_path: Path, early: bool) -> None:
+def test_a_link_that_is_down_in_its_pod_makes_the_device_ill(node: PodsNode, tmp_path: Path, early: bool) -> None:
     device = replace(nic(inPod=True), name=DEVICE)
     places = moved(node)
 

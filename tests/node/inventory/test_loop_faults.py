@@ -93,7 +93,7 @@ async def test_subscriber_that_raises_keeps_nobody_from_the_snapshot(caplog: pyt
         assert "a subscriber failed" in caplog.text
 
 
-class Holding(Scripted):
+class _Holding(Scripted):
     """A source that keeps a driver in use."""
 
     holds_driver: Literal[True] = True
@@ -102,7 +102,7 @@ class Holding(Scripted):
 async def test_a_driver_that_cannot_be_let_go_of_is_told_until_it_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    source, quiesce = Holding(node(gpu(0)), "nvml"), Quiesce(tmp_path / "quiesce.json")
+    source, quiesce = _Holding(node(gpu(0)), "nvml"), Quiesce(tmp_path / "quiesce.json")
     async with running(source, quiesce=quiesce) as inventory:
         await inventory.rescan()
         quiesce.begin("driver 580")

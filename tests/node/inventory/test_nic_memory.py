@@ -304,7 +304,7 @@ def test_errors_of_the_network_source_are_its_status() -> None:
     assert fine.state.value == "ok"
 
 
-class Scripted:
+class _Scripted:
     """A source that shows these facts."""
 
     name = "sysfs"
@@ -321,7 +321,7 @@ class Scripted:
 
 def test_nic_that_is_in_a_pod_at_the_agents_restart_is_what_it_was(tmp_path: Path) -> None:
     path = tmp_path / "identities.json"
-    source = Scripted(HERE)
+    source = _Scripted(HERE)
     Scanner((source,), IdentityStore(path, "boot-1"), SystemClocks(clock=lambda: 0.0)).scan(Snapshot())
     source.facts = GONE
     (device,) = (

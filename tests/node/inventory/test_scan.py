@@ -29,7 +29,7 @@ def with_nic(network: NetworkFacts) -> NodeFacts:
     return nics(nic(), network=network, interfaces=(interface(nic(), "eth0"),))
 
 
-class Node:
+class _Node:
     """A scanner with one source, whose facts and time are set, and what would be published."""
 
     def __init__(self, store: IdentityStore | None = None) -> None:
@@ -54,7 +54,7 @@ class Node:
 
 
 def test_the_same_facts_give_the_very_devices_that_were_there() -> None:
-    each = Node()
+    each = _Node()
     readings = [each.scan(node(gpu(0), gpu(1)), 1000.0 + 60 * number) for number in range(4)]
     assert readings[1:] == readings[:1] * 3
     assert all(now is before for now, before in zip(readings[3].devices, readings[0].devices, strict=True))
@@ -64,7 +64,7 @@ def test_the_same_facts_give_the_very_devices_that_were_there() -> None:
 
 
 def test_a_scan_of_gpus_leaves_nics_as_they_were_until_the_next_scan_of_everything() -> None:
-    each = Node()
+    each = _Node()
     before, after = (
         replace(nics(nic(), network=network, interfaces=(interface(nic(), "eth0"),)), nvml=node(gpu).nvml)
         for network, gpu in ((FREE, a100(0)), (ROUTED, a100(0, mig(0, 0))))
@@ -82,7 +82,7 @@ def test_a_scan_of_gpus_leaves_nics_as_they_were_until_the_next_scan_of_everythi
 
 
 def test_overrides_count_from_the_next_scan_on_although_nothing_else_changed() -> None:
-    each = Node()
+    each = _Node()
     for now in (1000.0, 1060.0, 1120.0):
         each.scan(node(gpu(0)), now)
     each.scanner.override((PlaceOverride("0000:1b:00.0", ("switch-7",)),))
@@ -100,7 +100,7 @@ def test_the_topology_is_made_again_when_what_it_knows_changes_and_not_for_parti
         return places
 
     monkeypatch.setattr("node.inventory.scan.places_of", counted)
-    each = Node()
+    each = _Node()
     undivided = each.scan(node(a100(0), a100(1)), 1000.0).topology
     assert each.scan(node(a100(0), a100(1, mig(0, 0))), 1010.0).topology is undivided
     assert made == [2]
@@ -111,14 +111,14 @@ def test_the_topology_is_made_again_when_what_it_knows_changes_and_not_for_parti
 
 
 def test_a_device_that_is_gone_ends_after_its_hour_although_nothing_else_changes() -> None:
-    each = Node()
+    each = _Node()
     each.scan(node(gpu(0), gpu(1)), 1000.0)
     names = [len(each.scan(node(gpu(0), on_bus=1), now).devices) for now in (1060.0, 1120.0, 1180.0, 4650.0, 4661.0)]
     assert names == [2, 2, 2, 2, 1]
 
 
 def test_a_partition_removed_on_purpose_is_not_shown_as_gone_until_it_is_made_again() -> None:
-    each = Node()
+    each = _Node()
     divided, empty = node(a100(0, mig(0, 0))), node(a100(0))
     (part,) = (device for device in each.scan(divided, 1000.0).devices if device.uuid == mig(0, 0).uuid)
     each.scanner.forget([mig(0, 0).uuid or ""])
@@ -130,7 +130,7 @@ def test_a_partition_removed_on_purpose_is_not_shown_as_gone_until_it_is_made_ag
 
 
 def test_a_use_that_ends_counts_for_a_minute_from_the_last_scan_and_not_from_the_last_change() -> None:
-    each = Node()
+    each = _Node()
     for now in (1000.0, 1060.0, 1120.0, 1180.0, 1240.0):
         each.scan(with_nic(ROUTED), now)
     uses = [each.scan(with_nic(FREE), now).devices[0].host_use for now in (1250.0, 1290.0, 1301.0)]
@@ -140,7 +140,7 @@ def test_a_use_that_ends_counts_for_a_minute_from_the_last_scan_and_not_from_the
 def test_identities_that_could_not_be_written_are_tried_again_although_nothing_changes(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.write_text("a file where the folder should be")
-    each = Node(IdentityStore(folder / "identities.json"))
+    each = _Node(IdentityStore(folder / "identities.json"))
     for now in (1000.0, 1060.0, 1120.0):
         each.scan(node(gpu(0)), now)
     folder.unlink()
@@ -162,7 +162,7 @@ FACTS = (
 
 @given(st.lists(st.tuples(st.sampled_from(FACTS), st.integers(1, 4), st.sampled_from([1, 30, 61, 1900]))))
 def test_what_stands_is_what_would_be_concluded_again(steps: list[tuple[NodeFacts, int, int]]) -> None:
-    lazy, thorough = Node(), Node()
+    lazy, thorough = _Node(), _Node()
     now = 1000.0
     for facts, times, seconds in steps:
         for time in range(times):

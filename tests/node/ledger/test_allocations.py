@@ -9,7 +9,7 @@ from node.ledger.allocations import ENTERED, KubeletAllocations
 from node.ledger.holds import HoldState
 from node.ledger.pods import NoPodsKnown
 from node.rules import Door
-from tests.making.grants import GPU, Pods, grant, reading
+from tests.making.grants import GPU, GrantedPods, grant, reading
 from tests.making.offered_devices import gpu, mig, snapshot
 
 ONE, TWO = gpu(0), gpu(1)
@@ -18,8 +18,8 @@ PART = mig(2, 0)
 
 
 @pytest.fixture
-def pods() -> Pods:
-    return Pods()
+def pods() -> GrantedPods:
+    return GrantedPods()
 
 
 def _holds(*devices: Device) -> KubeletAllocations:
@@ -43,7 +43,7 @@ def test_a_grant_holds_from_the_moment_of_the_answer() -> None:
     assert holds.unseen == 1
 
 
-def test_a_reading_that_began_before_a_grant_says_nothing_of_it(pods: Pods) -> None:
+def test_a_reading_that_began_before_a_grant_says_nothing_of_it(pods: GrantedPods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)
     for began in (4.0, 4.9, 5.0):
@@ -51,7 +51,7 @@ def test_a_reading_that_began_before_a_grant_says_nothing_of_it(pods: Pods) -> N
     assert _states(holds) == {ONE.name: HoldState.ALLOCATED}
 
 
-def test_a_grant_that_nothing_shows_ends_after_two_readings_ten_seconds_apart(pods: Pods) -> None:
+def test_a_grant_that_nothing_shows_ends_after_two_readings_ten_seconds_apart(pods: GrantedPods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)
     for began in (5.1, 9.0, 15.0):
@@ -61,7 +61,7 @@ def test_a_grant_that_nothing_shows_ends_after_two_readings_ten_seconds_apart(po
     assert not holds.wanted()
 
 
-def test_devices_are_held_only_by_pods_that_a_whole_reading_shows(pods: Pods) -> None:
+def test_devices_are_held_only_by_pods_that_a_whole_reading_shows(pods: GrantedPods) -> None:
     holds = _holds()
     pods.names["u1"] = "team/one"
     assert not holds.are_held_only_by({"u1"}, {"team/one"})
@@ -75,7 +75,7 @@ def test_devices_are_held_only_by_pods_that_a_whole_reading_shows(pods: Pods) ->
     assert holds.are_held_only_by((), ())
 
 
-def test_who_holds_a_device_is_open_until_a_reading_knows_the_pods_name(pods: Pods) -> None:
+def test_who_holds_a_device_is_open_until_a_reading_knows_the_pods_name(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, (), [(ID, "u1")]), pods, 0.0)
     assert not holds.are_held_only_by({"u1"}, {"team/one"})
@@ -85,7 +85,7 @@ def test_who_holds_a_device_is_open_until_a_reading_knows_the_pods_name(pods: Po
     assert holds.are_held_only_by({"u1"}, {"team/one"})
 
 
-def test_who_holds_a_device_is_open_while_a_grant_is_unseen(pods: Pods) -> None:
+def test_who_holds_a_device_is_open_while_a_grant_is_unseen(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(4.0), pods, 0.0)
     holds.granted([grant(ONE)], 5.0, 0.0)
@@ -99,7 +99,7 @@ def test_who_holds_a_device_is_open_while_a_grant_is_unseen(pods: Pods) -> None:
     assert holds.are_held_only_by((), ())
 
 
-def test_who_holds_a_device_is_open_while_a_grant_has_no_record(pods: Pods) -> None:
+def test_who_holds_a_device_is_open_while_a_grant_has_no_record(pods: GrantedPods) -> None:
     holds = _holds()
     pods.names["u1"] = "team/one"
     holds.read(reading(4.0), pods, 0.0)
@@ -111,7 +111,7 @@ def test_who_holds_a_device_is_open_while_a_grant_has_no_record(pods: Pods) -> N
     assert holds.are_held_only_by({"u1"}, {"team/one"})
 
 
-def test_a_reading_that_lacks_a_source_misses_nothing(pods: Pods) -> None:
+def test_a_reading_that_lacks_a_source_misses_nothing(pods: GrantedPods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)
     holds.read(reading(6.0, listed=None), pods, 0.0)
@@ -122,7 +122,7 @@ def test_a_reading_that_lacks_a_source_misses_nothing(pods: Pods) -> None:
     assert not holds.wanted()
 
 
-def test_granting_again_begins_anew(pods: Pods) -> None:
+def test_granting_again_begins_anew(pods: GrantedPods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)
     holds.read(reading(6.0), pods, 0.0)
@@ -131,7 +131,7 @@ def test_granting_again_begins_anew(pods: Pods) -> None:
     assert holds.wanted()[ONE.name].since == 1010.0
 
 
-def test_what_was_listed_ends_with_the_first_reading_that_lacks_it(pods: Pods) -> None:
+def test_what_was_listed_ends_with_the_first_reading_that_lacks_it(pods: GrantedPods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)
     holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 1001.0)
@@ -142,7 +142,7 @@ def test_what_was_listed_ends_with_the_first_reading_that_lacks_it(pods: Pods) -
     assert not holds.wanted()
 
 
-def test_what_was_shown_outlives_readings_that_lack_a_source(pods: Pods) -> None:
+def test_what_was_shown_outlives_readings_that_lack_a_source(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 1001.0)
     holds.read(reading(7.0, None, ()), pods, 1002.0)
@@ -153,7 +153,7 @@ def test_what_was_shown_outlives_readings_that_lack_a_source(pods: Pods) -> None
     assert set(holds.wanted()) == {ONE.name, TWO.name}
 
 
-def test_the_checkpoint_alone_holds_for_init_containers_until_the_pod_is_gone(pods: Pods) -> None:
+def test_the_checkpoint_alone_holds_for_init_containers_until_the_pod_is_gone(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, (), [(ID, "u1")]), pods, 1001.0)
     (hold,) = holds.wanted().values()
@@ -166,7 +166,7 @@ def test_the_checkpoint_alone_holds_for_init_containers_until_the_pod_is_gone(po
     assert not holds.wanted()
 
 
-def test_a_pod_that_is_listed_is_there_whatever_the_api_server_says(pods: Pods) -> None:
+def test_a_pod_that_is_listed_is_there_whatever_the_api_server_says(pods: GrantedPods) -> None:
     holds = _holds()
     pods.dead.add("u1")
     holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 1001.0)
@@ -180,7 +180,7 @@ def test_without_an_api_server_every_record_holds() -> None:
     assert _states(holds) == {ONE.name: HoldState.RECORDED}
 
 
-def test_a_record_of_the_pod_before_does_not_confirm_a_young_grant(pods: Pods) -> None:
+def test_a_record_of_the_pod_before_does_not_confirm_a_young_grant(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(4.0, [(ID, "team/before")], [(ID, "before")]), pods, 999.0)
     holds.granted([grant(ONE)], 5.0, 1000.0)
@@ -195,7 +195,7 @@ def test_a_record_of_the_pod_before_does_not_confirm_a_young_grant(pods: Pods) -
     assert not holds.wanted()
 
 
-def test_a_listing_that_began_before_a_grant_does_not_confirm_it(pods: Pods) -> None:
+def test_a_listing_that_began_before_a_grant_does_not_confirm_it(pods: GrantedPods) -> None:
     holds = _holds()
     holds.granted([grant(ONE)], 5.0, 1000.0)
     holds.read(reading(4.9, [(ID, "team/before")], [(ID, "before")]), pods, 1000.1)
@@ -203,27 +203,27 @@ def test_a_listing_that_began_before_a_grant_does_not_confirm_it(pods: Pods) -> 
     assert _states(holds) == {ONE.name: HoldState.ALLOCATED}
 
 
-def test_readings_count_in_the_order_in_which_they_began(pods: Pods) -> None:
+def test_readings_count_in_the_order_in_which_they_began(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, [(ID, "team/one")], [(ID, "u1")]), pods, 1001.0)
     holds.read(reading(5.0), pods, 1002.0)
     assert holds.wanted()
 
 
-def test_another_plugins_id_of_the_same_hardware_holds_it(pods: Pods) -> None:
+def test_another_plugins_id_of_the_same_hardware_holds_it(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, [(f"{ID}::3", "team/one"), (f"{ID}::1", "team/two")], resource="hami.io/gpu"), pods, 0.0)
     (hold,) = holds.wanted().values()
     assert (hold.device, hold.holder, hold.resource) == (ONE.name, "team/one, team/two", "hami.io/gpu")
 
 
-def test_many_pods_on_one_device_are_counted_not_named(pods: Pods) -> None:
+def test_many_pods_on_one_device_are_counted_not_named(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, [(f"{ID}::{n}", f"team/{n}") for n in range(5)]), pods, 0.0)
     assert holds.wanted()[ONE.name].holder == "team/0, team/1 and 3 more"
 
 
-def test_an_id_of_a_device_that_is_not_there_holds_it_once_it_is(pods: Pods) -> None:
+def test_an_id_of_a_device_that_is_not_there_holds_it_once_it_is(pods: GrantedPods) -> None:
     holds = _holds(TWO)
     holds.read(reading(6.0, [(ID, "team/one"), ("7", "team/two")]), pods, 0.0)
     assert not holds.wanted()
@@ -235,13 +235,13 @@ def test_an_id_of_a_device_that_is_not_there_holds_it_once_it_is(pods: Pods) -> 
     assert not holds.wanted()
 
 
-def test_a_hold_tells_what_the_device_is_part_of(pods: Pods) -> None:
+def test_a_hold_tells_what_the_device_is_part_of(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(6.0, [(PART.uuid or "", "team/one")]), pods, 0.0)
     assert holds.wanted()[PART.name].within == (PART.parent,)
 
 
-def test_a_device_that_no_scan_shows_is_held_by_its_grant(pods: Pods) -> None:
+def test_a_device_that_no_scan_shows_is_held_by_its_grant(pods: GrantedPods) -> None:
     holds = _holds(TWO)
     other = Device(
         "nic-0000-86-00-1",
@@ -255,7 +255,7 @@ def test_a_device_that_no_scan_shows_is_held_by_its_grant(pods: Pods) -> None:
     assert holds.wanted()[other.name].within == ("nic-0000-86-00-0", "rdma-0000-86-00-0")
 
 
-def test_nothing_is_known_before_a_whole_reading_after_the_barrier(pods: Pods) -> None:
+def test_nothing_is_known_before_a_whole_reading_after_the_barrier(pods: GrantedPods) -> None:
     holds = KubeletAllocations()
     holds.read(reading(1.0), pods, 0.0)
     assert not holds.known(2.0)
@@ -273,7 +273,7 @@ def test_nothing_is_known_before_a_whole_reading_after_the_barrier(pods: Pods) -
     assert not holds.known(6.1)
 
 
-def test_what_is_known_is_believed_for_a_minute(pods: Pods) -> None:
+def test_what_is_known_is_believed_for_a_minute(pods: GrantedPods) -> None:
     holds = _holds()
     assert not holds.read_since(0.0)
     holds.read(reading(5.0), pods, 0.0)
@@ -285,7 +285,7 @@ def test_what_is_known_is_believed_for_a_minute(pods: Pods) -> None:
     assert holds.unknown_because(66.0) == "the kubelet has not reported its device allocations for 61 s: gone"
 
 
-def test_what_the_kubelet_may_still_give_is_told_by_device(pods: Pods) -> None:
+def test_what_the_kubelet_may_still_give_is_told_by_device(pods: GrantedPods) -> None:
     holds = _holds()
     assert (holds.at_kubelet, holds.at_kubelet_since) == (frozenset(), None)
     holds.read(reading(5.0, allocatable=[ID, "7"]), pods, 0.0)
@@ -296,7 +296,7 @@ def test_what_the_kubelet_may_still_give_is_told_by_device(pods: Pods) -> None:
     assert (set(holds.at_kubelet), holds.at_kubelet_since) == ({TWO.name}, 7.0)
 
 
-def test_equal_readings_make_no_new_holds(pods: Pods) -> None:
+def test_equal_readings_make_no_new_holds(pods: GrantedPods) -> None:
     holds = _holds()
     holds.read(reading(5.0, [(ID, "team/one")], [(ID, "u1")]), pods, 0.0)
     before = holds.wanted()
@@ -304,7 +304,7 @@ def test_equal_readings_make_no_new_holds(pods: Pods) -> None:
     assert holds.wanted() is before
 
 
-def test_while_the_checkpoint_is_unreadable_the_api_server_names_the_pods_that_are_listed(pods: Pods) -> None:
+def test_while_the_checkpoint_is_unreadable_the_api_server_names_the_pods_that_are_listed(pods: GrantedPods) -> None:
     holds = _holds()
     pods.names["a"] = "team/one"
     holds.read(reading(1.0, [("GPU-0", "team/one"), ("GPU-1", "team/unknown")], None), pods, 0.0)

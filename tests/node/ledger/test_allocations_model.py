@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from node.ledger.allocations import APART, KubeletAllocations
 from node.ledger.reader import Holding, Reading
-from tests.making.grants import GPU, Pods, grant
+from tests.making.grants import GPU, GrantedPods, grant
 from tests.making.offered_devices import gpu, snapshot
 
 DEVICES = tuple(gpu(number) for number in range(2))
@@ -40,7 +40,7 @@ class Entry:
 
 
 @dataclass
-class Look:
+class _Look:
     """A reading on its way."""
 
     began: float
@@ -55,12 +55,12 @@ class KubeletWithDelays(RuleBasedStateMachine):
         self.now = 100.0
         self.holds = KubeletAllocations()
         self.holds.barrier(self.now)
-        self.pods = Pods()
+        self.pods = GrantedPods()
         self.entries: list[Entry] = []
         """The kubelet's memory, and what is on its way there."""
         self.file: tuple[tuple[str, str, str], ...] = ()
         self.ready = True
-        self.look: Look | None = None
+        self.look: _Look | None = None
         self.must_be_seen: set[str] = set()
         """Strangers' pods that a reading has shown."""
         self.count = 0
@@ -157,7 +157,7 @@ class KubeletWithDelays(RuleBasedStateMachine):
     @rule()
     def begin(self) -> None:
         self.pass_time(0.001)
-        self.look = Look(self.now)
+        self.look = _Look(self.now)
         self.look.shows = {entry.uid for entry in self.entries if entry.written and entry.granted is None}
 
     def _list(self) -> tuple[Holding, ...]:

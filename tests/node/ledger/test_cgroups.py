@@ -14,7 +14,7 @@ UID = "0a1b2c3d-0000-4000-8000-0123456789ab"
 STATIC = "0123456789abcdef0123456789abcdef"
 
 
-class Tree:
+class CgroupTree:
     """A cgroup file system of either version below ``root``."""
 
     def __init__(self, root: Path, *, version: int) -> None:
@@ -42,8 +42,8 @@ class Tree:
 
 
 @pytest.fixture(params=[1, 2])
-def tree(tmp_path: Path, request: pytest.FixtureRequest) -> Tree:
-    return Tree(tmp_path / "cgroup", version=request.param)
+def tree(tmp_path: Path, request: pytest.FixtureRequest) -> CgroupTree:
+    return CgroupTree(tmp_path / "cgroup", version=request.param)
 
 
 SLICE = UID.replace("-", "_")
@@ -64,7 +64,9 @@ SLICE = UID.replace("-", "_")
         (f"a/b/c/d/kubepods/pod{UID}", UID),
     ],
 )
-def test_a_pod_has_processes_while_the_kernel_counts_some_below_its_cgroup(tree: Tree, path: str, uid: str) -> None:
+def test_a_pod_has_processes_while_the_kernel_counts_some_below_its_cgroup(
+    tree: CgroupTree, path: str, uid: str
+) -> None:
     tree.put(path, 3)
     cgroups = tree.cgroups()
     assert cgroups.is_found
@@ -75,12 +77,12 @@ def test_a_pod_has_processes_while_the_kernel_counts_some_below_its_cgroup(tree:
     assert cgroups.has_processes(uid) is None
 
 
-def test_another_pods_cgroup_says_nothing(tree: Tree) -> None:
+def test_another_pods_cgroup_says_nothing(tree: CgroupTree) -> None:
     tree.put(f"kubepods/pod{UID}", 1)
     assert tree.cgroups().has_processes(UID[:-1] + "0") is None
 
 
-def test_a_folder_for_pods_that_comes_later_is_found_when_it_is_searched_again(tree: Tree) -> None:
+def test_a_folder_for_pods_that_comes_later_is_found_when_it_is_searched_again(tree: CgroupTree) -> None:
     cgroups = tree.cgroups()
     assert not cgroups.is_found
     tree.put(f"kubepods/pod{UID}", 1)
@@ -89,7 +91,7 @@ def test_a_folder_for_pods_that_comes_later_is_found_when_it_is_searched_again(t
     assert cgroups.has_processes(UID) is True
 
 
-def test_folders_that_are_gone_are_searched_anew(tree: Tree) -> None:
+def test_folders_that_are_gone_are_searched_anew(tree: CgroupTree) -> None:
     tree.put("kubepods", 0)
     cgroups = tree.cgroups()
     assert cgroups.is_found
@@ -101,7 +103,7 @@ def test_folders_that_are_gone_are_searched_anew(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("uid", ["", "../../x", "a/b", "x" * 65, "pod*", UID + "\n"])
-def test_what_is_no_uid_names_no_folder(tree: Tree, uid: str) -> None:
+def test_what_is_no_uid_names_no_folder(tree: CgroupTree, uid: str) -> None:
     tree.put("kubepods", 1)
     tree.put("x", 1)
     assert tree.cgroups().has_processes(uid) is None
@@ -112,14 +114,14 @@ def test_where_no_cgroups_are_mounted_there_is_no_folder(tmp_path: Path) -> None
 
 
 def test_the_search_is_bounded(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "cgroup", version=2)
+    tree = CgroupTree(tmp_path / "cgroup", version=2)
     deep = "/".join("x" * 1 for _ in range(20))
     tree.put(f"{deep}/kubepods", 0)
     assert not tree.cgroups().is_found
 
 
 def test_what_the_kernel_does_not_count_is_an_error_and_no_answer(tmp_path: Path) -> None:
-    tree = Tree(tmp_path / "cgroup", version=2)
+    tree = CgroupTree(tmp_path / "cgroup", version=2)
     tree.put(f"kubepods/pod{UID}", 1)
     (tree.top / f"kubepods/pod{UID}/cgroup.events").unlink()
     (tree.top / f"kubepods/pod{UID}/cgroup.events").mkdir()

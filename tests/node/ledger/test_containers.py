@@ -11,7 +11,7 @@ from node.clocks import SystemClocks
 from node.ledger.containers import NodeContainers, processes_of
 from node.opening import read_kernel_text
 from tests.making.clock import ManualClock
-from tests.node.ledger.test_cgroups import UID, Tree
+from tests.node.ledger.test_cgroups import UID, CgroupTree
 
 OTHER = "ffffffff-0000-4000-8000-0123456789ab"
 
@@ -126,7 +126,7 @@ def test_a_pod_is_told_by_the_cgroups_of_its_processes_where_the_tree_is_not_see
 
 
 def test_processes_are_not_looked_through_where_cgroups_are_proved_to_tell(tmp_path: Path, proc: Proc) -> None:
-    tree = Tree(tmp_path / "cgroup", version=2)
+    tree = CgroupTree(tmp_path / "cgroup", version=2)
     tree.put(f"kubepods/pod{OTHER}", 1)
     proc.put(17, mounts=mount(UID))
     seen = containers(tmp_path, proc)
@@ -138,13 +138,13 @@ def test_processes_are_looked_through_while_no_pod_was_ever_found_below_a_folder
     tmp_path: Path, proc: Proc
 ) -> None:
     """A kubelet whose cgroupsPerQOS was turned off leaves the folder."""
-    Tree(tmp_path / "cgroup", version=2).put("kubepods", 0)
+    CgroupTree(tmp_path / "cgroup", version=2).put("kubepods", 0)
     proc.put(17, mounts=mount(UID))
     assert containers(tmp_path, proc).left([UID]) == {UID}
 
 
 def test_pods_that_live_and_are_not_found_take_the_proof_from_the_tree(tmp_path: Path, proc: Proc) -> None:
-    tree = Tree(tmp_path / "cgroup", version=2)
+    tree = CgroupTree(tmp_path / "cgroup", version=2)
     tree.put(f"kubepods/pod{OTHER}", 1)
     proc.put(17, mounts=mount(UID))
     seen = containers(tmp_path, proc)

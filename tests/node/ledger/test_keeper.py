@@ -33,7 +33,7 @@ def mig(number: int, of: int) -> Device:
     return Device(f"mig-{of}-{number}", DeviceKind.MIG, "nvidia", uuid=f"MIG-{of}-{number}", parent=f"gpu-{of}")
 
 
-class Node:
+class _Node:
     """A keeper with clocks of its own; looks for processes find what ``left`` says."""
 
     def __init__(self, *devices: Device, rule: Rule = BOTH, read: bool = True) -> None:
@@ -89,7 +89,7 @@ def claim(device: Device, uid: str = "uid-claim", state: HoldState = HoldState.P
 
 
 def test_a_device_that_nobody_ever_held_waits_for_a_look_and_the_plugin_door_need_not() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     assert node.state(gpu(0)) == (Door.PLUGIN, HoldState.PENDING_RELEASE)
     with pytest.raises(HeldError, match="gpu-0 is pending release: ostler is checking for processes"):
         node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
@@ -98,7 +98,7 @@ def test_a_device_that_nobody_ever_held_waits_for_a_look_and_the_plugin_door_nee
 
 
 def test_what_allocate_allocates_is_not_given_to_a_claim_until_it_is_proved_to_be_free() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     assert node.state(gpu(0)) is None
     node.allocate(gpu(0))
@@ -114,7 +114,7 @@ def test_what_allocate_allocates_is_not_given_to_a_claim_until_it_is_proved_to_b
 
 
 def test_allocate_is_refused_what_a_claim_has_and_nothing_of_the_request_is_taken() -> None:
-    node = Node(gpu(0), gpu(1))
+    node = _Node(gpu(0), gpu(1))
     node.look()
     node.keeper.ledger.take("uid-claim", [claim(gpu(1))])
     with pytest.raises(HeldError, match=r"device gpu-1 is held through the dra door by team/claim \(uid-claim\)"):
@@ -123,7 +123,7 @@ def test_allocate_is_refused_what_a_claim_has_and_nothing_of_the_request_is_take
 
 
 def test_a_whole_is_not_allocated_beside_a_part_of_it() -> None:
-    node = Node(gpu(0), mig(1, 0), mig(2, 0))
+    node = _Node(gpu(0), mig(1, 0), mig(2, 0))
     node.look()
     node.allocate(mig(1, 0))
     with pytest.raises(HeldError, match="device gpu-0, whose part mig-0-1 is held through the plugin door"):
@@ -132,7 +132,7 @@ def test_a_whole_is_not_allocated_beside_a_part_of_it() -> None:
 
 
 def test_a_whole_and_a_part_of_it_are_not_allocated_at_once() -> None:
-    node = Node(gpu(0), gpu(1), mig(1, 0), mig(2, 0))
+    node = _Node(gpu(0), gpu(1), mig(1, 0), mig(2, 0))
     node.look()
     for both in ((gpu(0), mig(1, 0)), (mig(1, 0), gpu(0))):
         with pytest.raises(HeldError, match=r"device (gpu-0|mig-0-1), (whose|which is) part"):
@@ -142,7 +142,7 @@ def test_a_whole_and_a_part_of_it_are_not_allocated_at_once() -> None:
 
 
 def test_a_device_a_claim_had_is_nobodys_while_a_look_finds_a_process() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.left = {"gpu-0": (Process(7, "python3"),)}
@@ -157,7 +157,7 @@ def test_a_device_a_claim_had_is_nobodys_while_a_look_finds_a_process() -> None:
 
 
 def test_a_process_that_a_pod_of_the_plugin_door_left_keeps_that_door_away_too() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     node.allocate(gpu(0))
     node.read(gpu(0))
@@ -171,7 +171,7 @@ def test_a_process_that_a_pod_of_the_plugin_door_left_keeps_that_door_away_too()
 
 
 def test_a_reservation_waits_behind_a_fact_and_gets_its_turn() -> None:
-    node = Node(gpu(0), gpu(1))
+    node = _Node(gpu(0), gpu(1))
     node.look()
     node.allocate(gpu(0))
     reserved = {"uid-claim": tuple(claim(device, state=HoldState.RESERVED) for device in node.devices)}
@@ -188,7 +188,7 @@ def test_a_reservation_waits_behind_a_fact_and_gets_its_turn() -> None:
 
 
 def test_a_reservation_never_takes_the_place_of_what_is_prepared() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.keeper.reserve({"uid-claim": (claim(gpu(0), state=HoldState.RESERVED),)})
@@ -200,7 +200,7 @@ def test_a_reservation_never_takes_the_place_of_what_is_prepared() -> None:
 
 
 def test_nothing_is_told_where_nothing_changed() -> None:
-    node = Node(gpu(0), gpu(1))
+    node = _Node(gpu(0), gpu(1))
     node.look()
     node.allocate(gpu(0))
     node.keeper.reserve({"uid-claim": (claim(gpu(0), state=HoldState.RESERVED),)})
@@ -212,7 +212,7 @@ def test_nothing_is_told_where_nothing_changed() -> None:
 
 
 def test_nothing_is_looked_at_before_it_is_known_what_pods_have() -> None:
-    node = Node(gpu(0), mig(0, 0))
+    node = _Node(gpu(0), mig(0, 0))
     node.keeper.begin(0.0)
     fresh, _ = keeper_of(Ledger(), PendingRelease(), Edges(lambda: node.now, lambda: node.now))
     fresh.begin(0.0)
@@ -221,7 +221,7 @@ def test_nothing_is_looked_at_before_it_is_known_what_pods_have() -> None:
 
 
 def test_what_a_claim_waits_for_at_the_start_is_looked_at_as_soon_as_it_is_known_what_pods_have() -> None:
-    node = Node(gpu(0), read=False)
+    node = _Node(gpu(0), read=False)
     node.left["gpu-0"] = (Process(41, "python3"),)
     node.keeper.reserve({"uid-claim": (claim(gpu(0), state=HoldState.RESERVED),)})
     assert node.state(gpu(0)) == (Door.DRA, HoldState.RESERVED)
@@ -235,7 +235,7 @@ def test_what_a_claim_waits_for_at_the_start_is_looked_at_as_soon_as_it_is_known
 
 
 def test_a_part_is_not_allocated_while_it_is_not_known_whether_a_pod_has_the_whole() -> None:
-    node = Node(gpu(0), mig(0, 0), gpu(1))
+    node = _Node(gpu(0), mig(0, 0), gpu(1))
     node.now += 100.0
     for device in (gpu(0), mig(0, 0)):
         with pytest.raises(
@@ -249,7 +249,7 @@ def test_a_part_is_not_allocated_while_it_is_not_known_whether_a_pod_has_the_who
 
 
 def test_a_rule_that_takes_the_whole_from_the_plugin_door_does_not_free_its_parts_while_that_is_not_known() -> None:
-    node = Node(gpu(0), mig(0, 0))
+    node = _Node(gpu(0), mig(0, 0))
     parts, wholes = (Selector(kinds=(DeviceKind.MIG,)), Selector(kinds=(DeviceKind.GPU,)))
     moved = (Rule("nvidia.com/mig", parts), Rule(GPU, wholes, Doors.DRA))
     node.now += 100.0
@@ -266,7 +266,7 @@ def test_a_rule_that_takes_the_whole_from_the_plugin_door_does_not_free_its_part
 
 
 def test_a_device_of_claims_alone_is_looked_at_once_and_free_at_once_from_then_on() -> None:
-    node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
+    node = _Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
     node.left["gpu-0"] = (Process(41, "python3"),)
     node.look()
     assert node.state(gpu(0)) == (None, HoldState.PENDING_RELEASE)
@@ -280,7 +280,7 @@ def test_a_device_of_claims_alone_is_looked_at_once_and_free_at_once_from_then_o
 
 
 def test_a_device_that_a_rule_has_moved_is_looked_at_before_the_other_door_has_it() -> None:
-    node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
+    node = _Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
     node.allocate(gpu(0))
     node.read(gpu(0))
     node.keeper.place(Snapshot(1, node.devices), (Rule(GPU, Selector(), Doors.DRA),))
@@ -291,7 +291,7 @@ def test_a_device_that_a_rule_has_moved_is_looked_at_before_the_other_door_has_i
 
 
 def test_a_device_that_nobody_had_when_a_rule_moved_it_is_looked_at_all_the_same() -> None:
-    node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
+    node = _Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
     node.left["gpu-0"] = (Process(41, "python3"),)
     node.keeper.place(Snapshot(1, node.devices), (Rule(GPU, Selector(), Doors.DRA),))
     node.look()
@@ -301,7 +301,7 @@ def test_a_device_that_nobody_had_when_a_rule_moved_it_is_looked_at_all_the_same
 @pytest.mark.parametrize("rules", [(), (Rule(GPU, Selector(), Doors.DRA),)], ids=["no rule", "moved and moved back"])
 def test_what_is_back_at_the_plugin_door_alone_does_not_wait_for_what_pods_left(rules: tuple[Rule, ...]) -> None:
     plugin = Rule(GPU, Selector(), Doors.PLUGIN)
-    node = Node(gpu(0), rule=plugin)
+    node = _Node(gpu(0), rule=plugin)
     node.left["gpu-0"] = (Process(41, "exporter"),)
     node.keeper.place(Snapshot(1, node.devices if rules else ()), rules or (plugin,))
     node.keeper.place(Snapshot(1, node.devices), (plugin,))
@@ -310,7 +310,7 @@ def test_what_is_back_at_the_plugin_door_alone_does_not_wait_for_what_pods_left(
 
 
 def test_a_claim_that_came_and_went_after_its_rule_had_is_looked_after_all_the_same() -> None:
-    node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
+    node = _Node(gpu(0), rule=Rule(GPU, Selector(), Doors.PLUGIN))
     # Prepared by what was allocated before, and no watch had told of it.
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.left["gpu-0"] = (Process(41, "python3"),)
@@ -321,7 +321,7 @@ def test_a_claim_that_came_and_went_after_its_rule_had_is_looked_after_all_the_s
 
 
 def test_what_may_be_answered_by_the_instance_before_is_not_known() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.keeper.begin(node.now + 30.0)
     node.read()
     assert not node.keeper.known
@@ -333,7 +333,7 @@ def test_what_may_be_answered_by_the_instance_before_is_not_known() -> None:
 
 
 def test_what_no_instance_can_allocate_is_known_however_long_another_one_answers() -> None:
-    node = Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
+    node = _Node(gpu(0), rule=Rule(GPU, Selector(), Doors.DRA))
     node.keeper.begin(node.now + 100.0)
     assert not node.keeper.known
     node.read()
@@ -341,7 +341,7 @@ def test_what_no_instance_can_allocate_is_known_however_long_another_one_answers
 
 
 def test_only_a_claim_that_lost_to_the_plugin_door_is_told_so() -> None:
-    node = Node(gpu(0), gpu(1))
+    node = _Node(gpu(0), gpu(1))
     node.look()
     node.keeper.ledger.take("uid-first", [claim(gpu(0), "uid-first")])
     node.allocate(gpu(1))
@@ -351,7 +351,7 @@ def test_only_a_claim_that_lost_to_the_plugin_door_is_told_so() -> None:
 
 
 def test_two_holders_of_one_device_are_both_kept() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     node.keeper.ledger.take("uid-claim", [claim(gpu(0))])
     node.read(gpu(0))
@@ -361,7 +361,7 @@ def test_two_holders_of_one_device_are_both_kept() -> None:
 
 
 def test_a_claim_that_turns_out_only_to_look_on_gives_its_device_back() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     node.keeper.ledger.restore("uid-claim", [claim(gpu(0))])
     node.keeper.ledger.take("uid-claim", [replace(claim(gpu(0)), admin=True)])
@@ -371,7 +371,7 @@ def test_a_claim_that_turns_out_only_to_look_on_gives_its_device_back() -> None:
 
 
 def test_a_claim_that_is_given_back_at_once_keeps_its_device_while_its_pods_have_containers() -> None:
-    node = Node(gpu(0))
+    node = _Node(gpu(0))
     node.look()
     node.keeper.ledger.take("uid-claim", [replace(claim(gpu(0)), pods=("uid-pod",))])
     node.keeper.ledger.release("uid-claim")
@@ -384,7 +384,7 @@ def test_a_claim_that_is_given_back_at_once_keeps_its_device_while_its_pods_have
 
 
 def test_a_checkpoint_is_told_to_the_checks_which_know_whether_it_matters_to_them() -> None:
-    node, told = Node(gpu(0)), list[ReleasesPending]()
+    node, told = _Node(gpu(0)), list[ReleasesPending]()
     node.keeper.ledger.bus.subscribe(ReleasesPending, told.append)
     for times, found in enumerate(((), (Holding(GPU, "GPU-0", "main", uid="uid-pod"),)), 1):
         node.keeper.attribute(found)

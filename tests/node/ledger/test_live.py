@@ -17,7 +17,7 @@ from sandbox.kubelet.pods import Container, Pod
 from tests.making.events import RecordedEvents
 from tests.making.grants import grant
 from tests.making.offered_devices import gpu, snapshot
-from tests.sandbox.kubelet.conftest import GPU, Node
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode
 from tests.sandbox.kubelet.scripted_plugin import device
 from tests.waiting import background, eventually
 
@@ -25,7 +25,7 @@ CARDS = tuple(gpu(number) for number in range(8))
 PODS = 100
 
 
-class Figures(HoldsObserver):
+class _Figures(HoldsObserver):
     """Counts the readings."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Figures(HoldsObserver):
 
 
 async def test_a_burst_of_pods_is_followed_with_few_readings_and_ends_with_what_is_so(short_dir: Path) -> None:
-    node, figures, holds = Node(short_dir), Figures(), KubeletAllocations()
+    node, figures, holds = KubeletNode(short_dir), _Figures(), KubeletAllocations()
     kubelet = await node.kubelet()
     await node.plugin([device(card.uuid or "") for card in CARDS])
     await kubelet.wait_for(GPU, healthy=len(CARDS))

@@ -22,7 +22,7 @@ from tests.making.virtual_time import beside, now
 FAULT = "/k/pod-resources/kubelet.sock: UNAVAILABLE: the socket does not exist"
 
 
-class Node:
+class _Node:
     """A kubelet and whoever takes its readings; ``began``: when it was looked at, in seconds of the story."""
 
     def __init__(self) -> None:
@@ -43,8 +43,8 @@ class Node:
         return reading(now(), listed, faults=self.faults)
 
 
-class Figures(HoldsObserver):
-    def __init__(self, node: Node) -> None:
+class _Figures(HoldsObserver):
+    def __init__(self, node: _Node) -> None:
         self._node = node
 
     def read(self, outcome: ReadingOutcome, seconds: float) -> None:
@@ -55,7 +55,7 @@ class Figures(HoldsObserver):
 class Grants(KubeletAllocations):
     """What pods have, and grants that no reading has shown: as many as the story says."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: _Node) -> None:
         super().__init__()
         self._node = node
 
@@ -67,11 +67,11 @@ class Grants(KubeletAllocations):
         return self._node.held
 
 
-Story = Callable[[Node, HoldsLoop], Awaitable[None]]
+Story = Callable[[_Node, HoldsLoop], Awaitable[None]]
 
 
-def play(story: Story, reader: KubeletReader | None = None) -> Node:
-    node = Node()
+def play(story: Story, reader: KubeletReader | None = None) -> _Node:
+    node = _Node()
 
     def made() -> HoldsLoop:
         bus = EventBus()
@@ -82,7 +82,7 @@ def play(story: Story, reader: KubeletReader | None = None) -> Node:
             bus,
             clocks=Edges(monotonic=asyncio.get_running_loop().time, random=lambda: 0.0),
             events=node.events,
-            observer=Figures(node),
+            observer=_Figures(node),
         )
 
     beside(made, HoldsLoop.run, lambda loop: story(node, loop))
@@ -90,7 +90,7 @@ def play(story: Story, reader: KubeletReader | None = None) -> Node:
 
 
 def test_it_is_looked_at_once_at_the_start_and_then_every_ten_seconds() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(35)
 
     node = play(story)
@@ -100,7 +100,7 @@ def test_it_is_looked_at_once_at_the_start_and_then_every_ten_seconds() -> None:
 
 
 def test_a_wake_is_answered_when_the_kubelet_has_begun_what_it_was_for_and_many_of_them_together() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(5)
         for _ in range(100):
             loop.wake()
@@ -111,7 +111,7 @@ def test_a_wake_is_answered_when_the_kubelet_has_begun_what_it_was_for_and_many_
 
 
 def test_no_reading_begins_while_the_kubelet_is_given_a_device() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(9.98)
         loop.allocating()
         await asyncio.sleep(1)
@@ -120,7 +120,7 @@ def test_no_reading_begins_while_the_kubelet_is_given_a_device() -> None:
 
 
 def test_a_kubelet_that_is_given_devices_all_the_time_is_read_all_the_same() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(9.5)
         for _ in range(200):
             loop.allocating()
@@ -131,7 +131,7 @@ def test_a_kubelet_that_is_given_devices_all_the_time_is_read_all_the_same() -> 
 
 
 def test_a_grant_is_looked_for_within_a_second() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(5)
         loop.soon()
         await asyncio.sleep(1)
@@ -142,7 +142,7 @@ def test_a_grant_is_looked_for_within_a_second() -> None:
 
 
 def test_a_burst_of_a_hundred_pods_costs_a_reading_a_second() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(5)
         for _ in range(100):
             # Allocate, and the kubelet's file.
@@ -156,7 +156,7 @@ def test_a_burst_of_a_hundred_pods_costs_a_reading_a_second() -> None:
 
 
 def test_a_grant_that_is_not_shown_is_looked_for_less_and_less_often() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         node.unseen = 1
         loop.soon()
         await asyncio.sleep(40)
@@ -167,7 +167,7 @@ def test_a_grant_that_is_not_shown_is_looked_for_less_and_less_often() -> None:
 
 
 def test_a_wake_during_a_reading_is_not_lost() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         node.seconds = 0.5
         await asyncio.sleep(10.1)
         loop.wake()
@@ -177,7 +177,7 @@ def test_a_wake_during_a_reading_is_not_lost() -> None:
 
 
 def test_failures_are_tried_again_later_each_time_whatever_wakes() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         node.faults = (FAULT,)
         await asyncio.sleep(10.5)
         for _ in range(300):
@@ -195,7 +195,7 @@ def test_failures_are_tried_again_later_each_time_whatever_wakes() -> None:
 
 
 def test_a_kubelet_that_is_back_is_read_within_ten_seconds_also_where_it_is_read_seldom() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         loop.follow(ReadingPace(every=52.0))
         node.faults = (FAULT,)
         await asyncio.sleep(150)
@@ -209,7 +209,7 @@ def test_a_kubelet_that_is_back_is_read_within_ten_seconds_also_where_it_is_read
 
 
 def test_while_no_pod_has_a_device_and_nothing_happens_it_is_read_less_often() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(125)
         loop.wake()
         await asyncio.sleep(70)
@@ -224,7 +224,7 @@ def test_while_no_pod_has_a_device_and_nothing_happens_it_is_read_less_often() -
 
 
 def test_while_a_pod_has_a_device_it_is_read_every_ten_seconds() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         node.held = {"gpu-0": Hold("gpu-0", Door.PLUGIN, "team/pod", 0.0)}
         await asyncio.sleep(125)
 
@@ -232,7 +232,7 @@ def test_while_a_pod_has_a_device_it_is_read_every_ten_seconds() -> None:
 
 
 def test_a_kubelet_that_cannot_be_read_is_tried_often_also_while_no_pod_has_a_device() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(95)
         node.faults = (FAULT,)
         await asyncio.sleep(60)
@@ -242,7 +242,7 @@ def test_a_kubelet_that_cannot_be_read_is_tried_often_also_while_no_pod_has_a_de
 
 
 def test_a_fault_is_told_once_however_often_it_is_met() -> None:
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         node.faults = (FAULT,)
         await asyncio.sleep(120)
         node.faults = ()
@@ -272,7 +272,7 @@ def test_a_reading_of_nothing_is_a_failed_one() -> None:
         async def read(self) -> Reading:
             return Reading(now(), faults=(FAULT,))
 
-    async def story(node: Node, loop: HoldsLoop) -> None:
+    async def story(node: _Node, loop: HoldsLoop) -> None:
         await asyncio.sleep(1.5)
 
     assert play(story, Absent()).outcomes == [ReadingOutcome.FAILED, ReadingOutcome.FAILED]

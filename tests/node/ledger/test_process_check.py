@@ -25,7 +25,7 @@ ONE, TWO = gpu(0), gpu(1)
 LEFT = Process(4711, "/usr/bin/python3")
 
 
-class Driver(HoldsObserver):
+class _Driver(HoldsObserver):
     """Processes by device; ``problem`` is what it says instead. Counts what it is told and asked."""
 
     def __init__(self) -> None:
@@ -64,17 +64,17 @@ class Driver(HoldsObserver):
         )
 
 
-def play(driver: Driver, story: Callable[[ProcessCheck], Awaitable[None]]) -> None:
+def play(driver: _Driver, story: Callable[[ProcessCheck], Awaitable[None]]) -> None:
     beside(lambda: driver.lookout(asyncio.get_running_loop().time), ProcessCheck.run, story)
 
 
-def _update(driver: Driver, *devices: Device) -> None:
+def _update(driver: _Driver, *devices: Device) -> None:
     driver.pending_release.update(devices, (), asyncio.get_running_loop().time(), 1000.0)
     driver.bus.publish(ReleasesPending())
 
 
 def test_devices_are_free_after_one_look_at_each() -> None:
-    driver = Driver()
+    driver = _Driver()
 
     async def story(lookout: ProcessCheck) -> None:
         _update(driver, ONE, TWO)
@@ -87,7 +87,7 @@ def test_devices_are_free_after_one_look_at_each() -> None:
 
 
 def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(caplog: pytest.LogCaptureFixture) -> None:
-    driver = Driver()
+    driver = _Driver()
     driver.processes[ONE.name] = driver.processes[TWO.name] = None
 
     async def story(lookout: ProcessCheck) -> None:
@@ -105,7 +105,7 @@ def test_a_driver_that_tells_of_no_processes_is_told_of_once_for_all_devices(cap
 
 
 def test_holds_that_order_no_other_check_do_not_wake_it() -> None:
-    driver, passes = Driver(), 0
+    driver, passes = _Driver(), 0
     driver.processes[ONE.name] = (LEFT,)
 
     def lookout() -> ProcessCheck:
@@ -132,7 +132,7 @@ def test_holds_that_order_no_other_check_do_not_wake_it() -> None:
 
 
 def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
-    driver = Driver()
+    driver = _Driver()
     driver.processes[ONE.name] = (LEFT,)
 
     async def story(lookout: ProcessCheck) -> None:
@@ -157,7 +157,7 @@ def test_a_left_over_process_is_told_once_and_its_end_too() -> None:
 
 @pytest.mark.parametrize("left", [(LEFT,), ()], ids=["still there", "ended"])
 def test_what_was_found_before_a_device_was_free_is_another_story(left: tuple[Process, ...]) -> None:
-    driver = Driver()
+    driver = _Driver()
     driver.processes[ONE.name] = (LEFT,)
 
     async def story(lookout: ProcessCheck) -> None:
@@ -175,7 +175,7 @@ def test_what_was_found_before_a_device_was_free_is_another_story(left: tuple[Pr
 
 
 def test_a_driver_that_fails_is_asked_again_and_keeps_the_device() -> None:
-    driver = Driver()
+    driver = _Driver()
     driver.problem = "NVML does not answer"
 
     async def story(lookout: ProcessCheck) -> None:
@@ -191,7 +191,7 @@ def test_a_driver_that_fails_is_asked_again_and_keeps_the_device() -> None:
 
 
 async def test_a_driver_that_hangs_does_not_hold_up_the_loop() -> None:
-    driver, going_on = Driver(), threading.Event()
+    driver, going_on = _Driver(), threading.Event()
     answer = driver.compute_processes
 
     def hang(device: Device) -> tuple[Process, ...] | None:

@@ -26,7 +26,7 @@ from ostler.agent.edges import Edges
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.offered_devices import gpu, snapshot
-from tests.sandbox.kubelet.conftest import GPU, Node
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode
 from tests.sandbox.kubelet.scripted_plugin import device, devices
 
 FILE = "kubelet_internal_checkpoint"
@@ -91,13 +91,15 @@ async def _answering(root: Path) -> AsyncIterator[Answering]:
 
 
 @pytest.fixture
-async def node(short_dir: Path) -> AsyncIterator[Node]:
-    node = Node(short_dir)
+async def node(short_dir: Path) -> AsyncIterator[KubeletNode]:
+    node = KubeletNode(short_dir)
     yield node
     await node.close()
 
 
-async def test_a_live_kubelet_shows_app_containers_and_sidecars_and_records_init_containers_too(node: Node) -> None:
+async def test_a_live_kubelet_shows_app_containers_and_sidecars_and_records_init_containers_too(
+    node: KubeletNode,
+) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 4))
     await kubelet.wait_for(GPU, healthy=4)
@@ -119,7 +121,7 @@ async def test_a_live_kubelet_shows_app_containers_and_sidecars_and_records_init
     assert {item.resource for item in (*(after.listed or ()), *(after.recorded or ()))} == {GPU}
 
 
-async def test_holds_follow_a_live_kubelet_through_the_life_of_a_pod(node: Node) -> None:
+async def test_holds_follow_a_live_kubelet_through_the_life_of_a_pod(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     cards = [gpu(number) for number in range(2)]
     await node.plugin([device(card.uuid or "") for card in cards])
@@ -308,7 +310,7 @@ async def test_a_checkpoint_of_another_kind_than_a_file_does_not_hang(short_dir:
 
 
 async def test_what_the_kubelet_has_on_record_for_an_app_container_is_found_and_an_init_containers_is_not(
-    node: Node,
+    node: KubeletNode,
 ) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 3))

@@ -38,7 +38,7 @@ def claim(percent: int, uid: str = "uid-claim", share: str = "s", pods: tuple[st
     return Hold(ONE.name, Door.DRA, "team/claim", 0.0, uid, share, amounts=amounts, whole=whole, pods=pods)
 
 
-class Node:
+class _Node:
     """A keeper with clocks of its own, and what the plugin door shows by it."""
 
     def __init__(self, *devices: Device, rule: Rule = RULE, looked: bool = True) -> None:
@@ -113,7 +113,7 @@ def ids(numbers: Iterable[int]) -> list[str]:
 
 
 def test_every_replica_has_a_hold_of_its_own() -> None:
-    node = Node()
+    node = _Node()
     assert list(node.shown()) == ids(range(4))
     node.allocate("GPU-1::2", "GPU-1::0")
     assert node.held() == {f"plugin/{ONE.name}::{n}": HoldState.ALLOCATED for n in (2, 0)}
@@ -128,7 +128,7 @@ def test_every_replica_has_a_hold_of_its_own() -> None:
 
 
 def test_claims_and_replicas_share_a_device_as_far_as_it_goes() -> None:
-    node = Node()
+    node = _Node()
     node.allocate("GPU-1::3")
     assert node.at_claims() == (True, None), "how much is left is what the slice says"
     node.take(claim(50))
@@ -151,7 +151,7 @@ def test_claims_and_replicas_share_a_device_as_far_as_it_goes() -> None:
 
 
 def test_a_claim_for_the_whole_device_leaves_no_replica_and_a_replica_leaves_no_whole() -> None:
-    node = Node()
+    node = _Node()
     node.take(claim(100, share=""))
     assert node.given() == []
     assert {item.cause for item in node.shown().values()} == {Cause.OTHER_DOOR}
@@ -163,7 +163,7 @@ def test_a_claim_for_the_whole_device_leaves_no_replica_and_a_replica_leaves_no_
 
 
 def test_a_share_given_back_is_free_when_its_own_containers_are_gone_whatever_the_others_do() -> None:
-    node = Node()
+    node = _Node()
     node.allocate(*ids(range(3)))
     node.read(("GPU-1::0", "a"), ("GPU-1::1", "b"), ("GPU-1::2", "c"))
     node.read(("GPU-1::0", "a"), ("GPU-1::1", "b"))
@@ -183,7 +183,7 @@ def test_a_share_given_back_is_free_when_its_own_containers_are_gone_whatever_th
 
 
 def test_an_allocate_of_one_replica_waits_for_nobody_who_has_another() -> None:
-    node = Node()
+    node = _Node()
     node.read(("GPU-1::0", "a"), ("GPU-1::1", "b"))
     assert node.tenants.suspects(ONE.name, (), "1") == {"b"}
     assert node.tenants.suspects(ONE.name, (), "2") == frozenset()
@@ -193,7 +193,7 @@ def test_an_allocate_of_one_replica_waits_for_nobody_who_has_another() -> None:
 
 
 def test_the_last_share_that_is_given_back_is_followed_by_a_check_for_processes() -> None:
-    node = Node()
+    node = _Node()
     node.allocate("GPU-1::0", "GPU-1::1")
     node.read(("GPU-1::0", "a"), ("GPU-1::1", "b"))
     node.read(("GPU-1::1", "b"))
@@ -211,7 +211,7 @@ def test_the_last_share_that_is_given_back_is_followed_by_a_check_for_processes(
 
 
 def test_containers_that_run_keep_the_share_of_a_claim_too() -> None:
-    node = Node()
+    node = _Node()
     node.allocate("GPU-1::0")
     node.take(claim(50, pods=("p",)))
     node.keeper.settle()
@@ -223,7 +223,7 @@ def test_containers_that_run_keep_the_share_of_a_claim_too() -> None:
 
 
 def test_replicas_that_another_plugin_left_in_the_kubelets_checkpoint_are_taken_over() -> None:
-    node = Node()
+    node = _Node()
     node.read(("GPU-1::7", "a"), ("GPU-1::8", "b"))
     assert node.held() == {f"plugin/{ONE.name}::{n}": HoldState.LISTED for n in (7, 8)}
     shown = node.shown()
@@ -236,7 +236,7 @@ def test_replicas_that_another_plugin_left_in_the_kubelets_checkpoint_are_taken_
 
 
 def test_a_device_that_a_pod_had_whole_before_it_was_shared_stays_its_own() -> None:
-    node = Node(rule=replace(RULE, sharing=None))
+    node = _Node(rule=replace(RULE, sharing=None))
     node.read(("GPU-1", "a"))
     node.place(RULE, ONE)
     shown = node.shown()
@@ -253,7 +253,7 @@ def test_a_device_that_a_pod_had_whole_before_it_was_shared_stays_its_own() -> N
 
 
 def test_pods_with_shares_of_a_device_that_is_no_longer_shared_keep_it_from_others() -> None:
-    node = Node()
+    node = _Node()
     node.read(("GPU-1::0", "a"), ("GPU-1::3", "b"))
     node.place(replace(RULE, sharing=None), ONE)
     assert node.held() == {f"plugin/{ONE.name}": HoldState.LISTED}
@@ -263,7 +263,7 @@ def test_pods_with_shares_of_a_device_that_is_no_longer_shared_keep_it_from_othe
 
 
 def test_replicas_that_another_resource_has_are_the_whole_device() -> None:
-    node = Node()
+    node = _Node()
     node.read(("GPU-1::0", "a"), resource="other.com/gpu")
     assert node.held() == {f"plugin/{ONE.name}": HoldState.LISTED}
     assert node.given() == []
@@ -271,7 +271,7 @@ def test_replicas_that_another_resource_has_are_the_whole_device() -> None:
 
 def test_mig_devices_are_shared_too_and_keep_their_gpu() -> None:
     part = replace(mig(1, 0), capacity=(Capacity(MEMORY, 5 << 30),))
-    node = Node(ONE, part)
+    node = _Node(ONE, part)
     node.allocate("MIG-1-0::1")
     assert node.held() == {f"plugin/{part.name}::1": HoldState.ALLOCATED}
     assert [id_ for id_, item in node.shown().items() if item.healthy] == [f"MIG-1-0::{n}" for n in range(4)]
@@ -280,7 +280,7 @@ def test_mig_devices_are_shared_too_and_keep_their_gpu() -> None:
 
 
 def test_a_claims_reservation_of_a_share_is_entered_beside_pods_and_makes_none_of_them_ill() -> None:
-    node = Node()
+    node = _Node()
     node.allocate("GPU-1::0")
     wish = replace(claim(50), state=HoldState.RESERVED)
     node.keeper.reserve({"uid-claim": (wish,)})
@@ -292,7 +292,7 @@ def test_a_claims_reservation_of_a_share_is_entered_beside_pods_and_makes_none_o
 
 
 def test_what_the_plugin_door_shows_as_free_can_be_allocated_in_any_order() -> None:
-    node = Node()
+    node = _Node()
     node.take(claim(30))
     while free := [id_ for id_ in node.shown() if id_ not in {hold.ids[0][1] for hold in pods(node)} and ok(node, id_)]:
         node.allocate(free[-1])
@@ -301,11 +301,11 @@ def test_what_the_plugin_door_shows_as_free_can_be_allocated_in_any_order() -> N
     assert all(conflict(hold, [each for each in every if each is not hold]) is None for hold in every)
 
 
-def pods(node: Node) -> list[Hold]:
+def pods(node: _Node) -> list[Hold]:
     return [hold for hold in node.keeper.ledger.all if hold.door is Door.PLUGIN]
 
 
-def ok(node: Node, id_: str) -> bool:
+def ok(node: _Node, id_: str) -> bool:
     return node.shown()[id_].healthy
 
 
@@ -313,7 +313,7 @@ def test_shares_of_pods_are_remembered_by_the_next_process(tmp_path: Path) -> No
     from node.files import write_record
     from node.ledger.releases import FILE_NAME, SCHEMA, _json
 
-    node = Node()
+    node = _Node()
     node.read(("GPU-1::0", "a"))
     node.take(claim(50, pods=("p",)))
     node.take(Hold("mig-2", Door.DRA, "team/part", 0.0, "uid-2", within=("gpu-2",), pods=("q",), slices=(4, 2)))
@@ -324,7 +324,7 @@ def test_shares_of_pods_are_remembered_by_the_next_process(tmp_path: Path) -> No
 
 
 def test_while_containers_keep_the_last_share_claims_wait_for_the_check_and_pods_have_the_others() -> None:
-    node = Node()
+    node = _Node()
     node.read(("GPU-1::0", "a"))
     node.read()
     assert node.state() is LedgerState.POD_CONTAINERS
@@ -341,7 +341,7 @@ def test_while_containers_keep_the_last_share_claims_wait_for_the_check_and_pods
 
 
 def test_claims_get_no_share_of_a_device_that_pods_have_nearly_all_of() -> None:
-    node = Node()
+    node = _Node()
     node.allocate(*ids(range(3)))
     assert node.at_claims() == (True, None)
     node.allocate("GPU-1::3")
@@ -349,7 +349,7 @@ def test_claims_get_no_share_of_a_device_that_pods_have_nearly_all_of() -> None:
 
 
 def test_a_share_that_was_reserved_beside_pods_waits_for_the_check_after_them() -> None:
-    node = Node()
+    node = _Node()
     node.allocate("GPU-1::0")
     node.read(("GPU-1::0", "a"))
     node.keeper.reserve({"uid-claim": (replace(claim(50), state=HoldState.RESERVED),)})
@@ -365,7 +365,7 @@ def test_a_share_that_was_reserved_beside_pods_waits_for_the_check_after_them() 
 
 
 def test_a_claims_share_counts_while_its_containers_run_although_the_kubelet_was_never_read() -> None:
-    node = Node()
+    node = _Node()
     node.keeper.begin(1e9)
     for uid, share in (("uid-1", "s"), ("uid-2", "t")):
         node.take(claim(50, uid, share, pods=(f"pod-{uid}",)))
@@ -379,7 +379,7 @@ def test_a_claims_share_counts_while_its_containers_run_although_the_kubelet_was
 
 
 def test_shares_of_ended_pods_that_an_earlier_rule_gave_keep_no_replica_from_the_list() -> None:
-    node = Node(rule=replace(RULE, door=Doors.PLUGIN, sharing=Sharing(replicas=6)))
+    node = _Node(rule=replace(RULE, door=Doors.PLUGIN, sharing=Sharing(replicas=6)))
     node.allocate(*ids(range(6)))
     node.read(*((id_, f"pod-{number}") for number, id_ in enumerate(ids(range(6)))))
     node.place(replace(RULE, door=Doors.PLUGIN), ONE)

@@ -103,7 +103,7 @@ def test_a_link_that_was_never_seen_counts() -> None:
     assert not table().changes(4711, b"")
 
 
-class Listener:
+class _Listener:
     """What it is told to be all links."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class Listener:
 
 
 async def test_while_nobody_tells_of_links_what_was_told_does_not_count_and_a_scan_is_asked_for() -> None:
-    listener, bus = Listener(), EventBus()
+    listener, bus = _Listener(), EventBus()
     hints = heard(bus, HardwareHint)
     monitor = LinkMonitor(bus, listener=listener)
     listening = asyncio.create_task(monitor.run())
@@ -134,7 +134,7 @@ async def test_while_nobody_tells_of_links_what_was_told_does_not_count_and_a_sc
 
 
 async def test_at_the_end_what_was_told_of_links_still_counts() -> None:
-    listener = Listener()
+    listener = _Listener()
     monitor = LinkMonitor(EventBus(), listener=listener)
     listening = asyncio.create_task(monitor.run())
     await eventually(lambda: monitor.listening)

@@ -102,7 +102,7 @@ class StepKernel(_Stepping, KernelMounts):
     """Mounts of the kernel."""
 
 
-class NoEvents:
+class _NoEvents:
     """Nobody is told."""
 
     def emit(self, kind: EventType, reason: str, message: str) -> None:
@@ -112,7 +112,7 @@ class NoEvents:
 def supervisor(folder: Path, home: MpsHome, pace: MpsPace = PACE) -> MpsSupervisor:
     """A supervisor of the node below this folder."""
     modes, record = ExclusiveModes(FileModes(folder / "modes.json")), StepRecord(folder / "mps.json")
-    return MpsSupervisor(home, modes, record, clocks=SYSTEM, events=NoEvents(), on_changed=lambda: None, pace=pace)
+    return MpsSupervisor(home, modes, record, clocks=SYSTEM, events=_NoEvents(), on_changed=lambda: None, pace=pace)
 
 
 async def serve(folder: Path, home: MpsHome) -> None:

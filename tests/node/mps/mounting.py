@@ -137,7 +137,7 @@ def a_busy_file_system_is_detached(folder: Path) -> None:
     assert not (folder / "mps" / NAME).exists()
 
 
-class Agent:
+class _Agent:
     """A supervisor with the stand-in daemon and the kernel's mounts; ``events``: what it told."""
 
     def __init__(self, folder: Path) -> None:
@@ -178,7 +178,7 @@ class Agent:
 
 
 def a_full_file_system_keeps_no_daemon_from_answering(folder: Path) -> None:
-    agent = Agent(folder)
+    agent = _Agent(folder)
     own = agent.home.root / NAME
     log = own / "log" / "server.log"
 
@@ -194,7 +194,7 @@ def a_full_file_system_keeps_no_daemon_from_answering(folder: Path) -> None:
     assert "one of team/a fills it: restart that pod" in message
     assert find_daemons(agent.home.root, Path("/proc")), "it is left to the next agent, since it answers"
     (own / "shm" / "large").unlink()
-    follower = Agent(folder)
+    follower = _Agent(folder)
 
     def grow() -> None:
         log.write_bytes(b"x" * (SIZE // 2))
@@ -207,7 +207,7 @@ def a_full_file_system_keeps_no_daemon_from_answering(folder: Path) -> None:
 
 def clean(folder: Path) -> None:
     """The next agent, which nobody asks for a share, leaves nothing."""
-    agent = Agent(folder)
+    agent = _Agent(folder)
     own = agent.home.root / NAME
     asyncio.run(agent.during(lambda: None, lambda: not own.exists() and not (folder / "mps.json").exists(), NOBODY))
     assert own not in KERNEL.below(agent.home.root)
@@ -245,11 +245,11 @@ def a_kill_between_mount_and_daemon_leaves_nothing(folder: Path) -> None:
 
 
 def a_daemon_whose_file_system_is_gone_is_not_taken_over(folder: Path) -> None:
-    first = Agent(folder)
+    first = _Agent(folder)
     asyncio.run(first.during(lambda: None, lambda: True))
     ((_, process),) = find_daemons(first.home.root, Path("/proc"))
     KERNEL.unmount(first.home.root / NAME)
-    second = Agent(folder)
+    second = _Agent(folder)
     second.supervisor.hold(HELD)
     asyncio.run(second.during(lambda: None, lambda: True))
     ((_, after),) = find_daemons(second.home.root, Path("/proc"))

@@ -13,10 +13,10 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
-from tests.node.watching import Shown, Watcher
+from tests.node.watching import Shown, WatchingProcess
 
 
-class Namespace(Watcher):
+class Namespace(WatchingProcess):
     """``run`` and ``ip`` run a command inside; ``shows`` waits for what the watcher there sees."""
 
     async def ip(self, *words: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from node.inventory.facts import NvmlFacts
 from node.inventory.nvidia.nvml import NvmlSource
 from tests.making import mig_nodes
-from tests.making.mig_nodes import Partitioned, Start
+from tests.making.mig_nodes import PartitionedNode, Start
 from tests.node.nvml import nodes, stub
 from tests.node.nvml.listening import Listening
 from tests.node.nvml.stub.injected import InjectedNvml
@@ -100,14 +100,14 @@ def mig_hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InjectedNvm
 @pytest.fixture
 def start(mig_hardware: InjectedNvml, tmp_path: Path) -> Iterator[Start]:
     """Opens NVML and the partition maker on them; called again, the agent has started again."""
-    opened: list[Partitioned] = []
+    opened: list[PartitionedNode] = []
 
-    def begin(facts: NvmlFacts | None = None, **options: object) -> Partitioned:
+    def begin(facts: NvmlFacts | None = None, **options: object) -> PartitionedNode:
         for each in opened:
             each.close()
         if facts is not None:
             mig_hardware.serve(facts)
-        opened.append(Partitioned(mig_hardware.library, tmp_path / "state", **options))  # type: ignore[arg-type]
+        opened.append(PartitionedNode(mig_hardware.library, tmp_path / "state", **options))  # type: ignore[arg-type]
         return opened[-1]
 
     yield begin

@@ -21,7 +21,7 @@ import pynvml
 from node.inventory.nvidia import nvml_profiles
 from node.inventory.nvidia.nvml_mig import MigCalls
 from node.partitions import MigLayout
-from tests.making.mig_nodes import Partitioned, shape_of
+from tests.making.mig_nodes import PartitionedNode, shape_of
 
 LAYOUT = MigLayout(("3g.40gb", "1g.10gb"))
 PRELOADED = (nvml_profiles, pynvml)
@@ -34,7 +34,7 @@ MOMENTS = "moments"
 _RANDOM = re.compile(r"\.[0-9a-f]{12}(?=\.tmp$)")
 
 
-def foreign(made: Partitioned, profile: str, at: int, *, compute: bool = True) -> None:
+def foreign(made: PartitionedNode, profile: str, at: int, *, compute: bool = True) -> None:
     """Somebody else makes an instance of the first GPU."""
     binding = made.source.sessions.current
     assert binding is not None
@@ -46,63 +46,63 @@ def foreign(made: Partitioned, profile: str, at: int, *, compute: bool = True) -
         calls.create_compute_instance(instance, calls.full_profile(instance)[0])
 
 
-def make(made: Partitioned, owner: str, profile: str, at: int) -> None:
+def make(made: PartitionedNode, owner: str, profile: str, at: int) -> None:
     """The maker makes a partition of the first GPU."""
     made.maker.make(made.gpu(), made.shape(profile, at), owner)
 
 
-def nothing(made: Partitioned) -> None:
+def nothing(made: PartitionedNode) -> None:
     """A GPU as it comes."""
 
 
-def beside(made: Partitioned) -> None:
+def beside(made: PartitionedNode) -> None:
     """A partition of another claim, and one of somebody else."""
     make(made, "other", "1g.10gb", 0)
     foreign(made, "1g.10gb", 1)
 
 
-def made_beside(made: Partitioned) -> None:
+def made_beside(made: PartitionedNode) -> None:
     """The claim's partition beside them."""
     beside(made)
     make(made, "claim", "3g.40gb", 4)
 
 
-def existing(made: Partitioned) -> None:
+def existing(made: PartitionedNode) -> None:
     """Somebody else's instance where the claim's partition shall be."""
     beside(made)
     foreign(made, "3g.40gb", 4)
 
 
-def empty(made: Partitioned) -> None:
+def empty(made: PartitionedNode) -> None:
     """Somebody else's GPU instance, without a compute instance, where the claim's partition shall be."""
     beside(made)
     foreign(made, "3g.40gb", 4, compute=False)
 
 
-def several(made: Partitioned) -> None:
+def several(made: PartitionedNode) -> None:
     """Two partitions of the claim."""
     made_beside(made)
     make(made, "claim", "1g.10gb", 2)
 
 
-def unused(made: Partitioned) -> None:
+def unused(made: PartitionedNode) -> None:
     """MIG mode on and nothing in it."""
     make(made, "claim", "1g.10gb", 2)
     made.maker.remove("claim")
 
 
-def divided(made: Partitioned) -> None:
+def divided(made: PartitionedNode) -> None:
     """A former layout beside an instance of somebody else."""
     foreign(made, "1g.10gb", 1)
     made.maker.apply_layout(made.gpu(), MigLayout(("2g.20gb", "1g.10gb", "1g.10gb")))
 
 
-PREPARATIONS: dict[str, Callable[[Partitioned], None]] = {
+PREPARATIONS: dict[str, Callable[[PartitionedNode], None]] = {
     each.__name__: each for each in (nothing, beside, made_beside, existing, empty, several, unused, divided)
 }
 
 
-def act(made: Partitioned, action: str, moments: Moments) -> None:
+def act(made: PartitionedNode, action: str, moments: Moments) -> None:
     """What is to be killed; everything that is looked up for it is looked up before."""
     gpu = made.gpu()
     shape = shape_of(gpu, "3g.40gb", 4)
@@ -161,7 +161,7 @@ def run(text: str) -> None:
     os.environ.pop("NVML_STUB_KILL", None)
     library, folder = Path(order["library"]), Path(order["folder"])
     moments = Moments(folder)
-    made = Partitioned(library, folder)
+    made = PartitionedNode(library, folder)
     if order["action"] in PREPARATIONS:
         PREPARATIONS[order["action"]](made)
         return

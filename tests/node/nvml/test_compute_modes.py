@@ -21,7 +21,7 @@ from tests.node.nvml.stub.injected import InjectedNvml
 pytestmark = stub.needs_gcc
 
 
-class Driver:
+class _Driver:
     """Hardware whose GPU 0 has compute modes, and the source that has it open."""
 
     def __init__(self, folder: Path) -> None:
@@ -36,15 +36,15 @@ class Driver:
 
 
 @pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    made = Driver(tmp_path / "driver")
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Driver]:
+    made = _Driver(tmp_path / "driver")
     monkeypatch.setenv(*next(iter(made.hardware.environment.items())))
     made.source.read()
     yield made
     made.source.close()
 
 
-def test_a_mode_is_read_set_and_set_back(driver: Driver) -> None:
+def test_a_mode_is_read_set_and_set_back(driver: _Driver) -> None:
     assert driver.modes.read(driver.uuid) == DEFAULT
     driver.modes.write(driver.uuid, EXCLUSIVE_PROCESS)
     assert driver.modes.read(driver.uuid) == EXCLUSIVE_PROCESS
@@ -60,21 +60,21 @@ def test_a_mode_is_read_set_and_set_back(driver: Driver) -> None:
         ("UNKNOWN", "nvmlDeviceSetComputeMode says UNKNOWN"),
     ],
 )
-def test_a_driver_that_refuses_is_named_with_the_reason(driver: Driver, error: str, reason: str) -> None:
+def test_a_driver_that_refuses_is_named_with_the_reason(driver: _Driver, error: str, reason: str) -> None:
     driver.hardware.set({"error.nvmlDeviceSetComputeMode": error})
     with pytest.raises(ComputeModeError) as caught:
         driver.modes.write(driver.uuid, EXCLUSIVE_PROCESS)
     assert str(caught.value) == f"compute mode of {driver.uuid}: {reason}"
 
 
-def test_a_gpu_without_modes_and_one_that_is_gone_say_so(driver: Driver) -> None:
+def test_a_gpu_without_modes_and_one_that_is_gone_say_so(driver: _Driver) -> None:
     with pytest.raises(ComputeModeError, match="has no compute modes"):
         driver.modes.read(driver.without)
     with pytest.raises(ComputeModeError, match="no longer knows the GPU"):
         driver.modes.read("GPU-0")
 
 
-def test_without_a_session_nothing_is_read(driver: Driver) -> None:
+def test_without_a_session_nothing_is_read(driver: _Driver) -> None:
     driver.source.close()
     with pytest.raises(ComputeModeError, match="NVML is not open"):
         driver.modes.read(driver.uuid)

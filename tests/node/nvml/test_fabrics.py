@@ -34,7 +34,7 @@ class Older(ctypes.Structure):
     _fields_ = [*_COMMON, ("padding", ctypes.c_uint)]
 
 
-class Board:
+class _Board:
     """A GPU in a fabric, and how often an answer about it was taken apart; ``older``: it refuses the newer layout."""
 
     def __init__(self) -> None:
@@ -53,10 +53,10 @@ class Board:
 
 
 @pytest.fixture
-def board(monkeypatch: pytest.MonkeyPatch) -> Board:
+def board(monkeypatch: pytest.MonkeyPatch) -> _Board:
     import pynvml
 
-    made, taken_apart = Board(), nvml_binding._fabric
+    made, taken_apart = _Board(), nvml_binding._fabric
 
     def counted(info: Any) -> Fabric:
         made.taken_apart += 1
@@ -72,13 +72,13 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Board:
 
 
 @pytest.fixture
-def binding(board: Board) -> Iterator[Binding]:
+def binding(board: _Board) -> Iterator[Binding]:
     attached = Binding(ctypes.CDLL(None))
     yield attached
     attached.detach()
 
 
-def test_an_answer_is_taken_apart_once_and_another_one_is_seen(board: Board, binding: Binding) -> None:
+def test_an_answer_is_taken_apart_once_and_another_one_is_seen(board: _Board, binding: Binding) -> None:
     first = binding.fabric(CALL, GPU)
     assert binding.fabric(CALL, GPU) is first
     assert (first.clique_id, board.taken_apart) == (7, 1)
@@ -89,7 +89,7 @@ def test_an_answer_is_taken_apart_once_and_another_one_is_seen(board: Board, bin
     assert board.taken_apart == 2
 
 
-def test_equal_bytes_of_two_layouts_are_two_answers(board: Board, binding: Binding) -> None:
+def test_equal_bytes_of_two_layouts_are_two_answers(board: _Board, binding: Binding) -> None:
     assert binding.fabric(CALL, GPU).health_summary == 0
     board.older = True
     assert binding.fabric(CALL, GPU).health_summary is None
@@ -97,7 +97,7 @@ def test_equal_bytes_of_two_layouts_are_two_answers(board: Board, binding: Bindi
     assert binding.fabric(CALL, GPU).health_summary == 0
 
 
-def test_answers_that_change_for_years_cost_no_more_memory(board: Board, binding: Binding) -> None:
+def test_answers_that_change_for_years_cost_no_more_memory(board: _Board, binding: Binding) -> None:
     for clique in range(1000):
         board.clique = clique
         assert binding.fabric(CALL, GPU).clique_id == clique

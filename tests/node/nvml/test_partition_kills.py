@@ -12,7 +12,7 @@ import pytest
 
 from node.partitions import MigLayout
 from tests.making.dying import DyingProcesses
-from tests.making.mig_nodes import Partitioned, node, shape_of
+from tests.making.mig_nodes import PartitionedNode, node, shape_of
 from tests.node.nvml import killed_maker, stub
 from tests.node.nvml.killed_maker import LAYOUT
 
@@ -93,7 +93,7 @@ def test_no_kill_loses_or_leaks_an_instance_of_a_layout(
 
 def killed(
     killer: Killer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preparation: str, action: str
-) -> Iterator[Partitioned]:
+) -> Iterator[PartitionedNode]:
     """The next start after kills, two for each state of the files that a kill can leave: its first and last moment.
 
     Kills between those leave the same files, and the next start knows nothing else of a process that was killed.
@@ -104,7 +104,7 @@ def killed(
         assert killer.run(folder, action, **kill) == -signal.SIGKILL, kill
         assert killed_maker.state_of(folder) == state, kill
         monkeypatch.setenv(stub.VARIABLE, str(folder / "hardware.txt"))
-        again = Partitioned(killer.library, folder)
+        again = PartitionedNode(killer.library, folder)
         print(f"{preparation}, {action}, killed at {kill}")
         try:
             yield again
@@ -142,7 +142,7 @@ def kills(found: dict[str, list[str]]) -> Iterator[tuple[str, dict[str, str]]]:
         yield state, same[-1]
 
 
-def check(again: Partitioned, preparation: str, *, wanted: bool) -> None:
+def check(again: PartitionedNode, preparation: str, *, wanted: bool) -> None:
     """The next start: the claim is still wanted, or nobody has it any more."""
     owners = {"other"} | ({"claim"} if wanted else set())
     again.maker.sweep(frozenset(owners))

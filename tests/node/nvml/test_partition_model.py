@@ -10,7 +10,7 @@ import pytest
 from node.inventory.nvidia.nvml_binding import CallFailed, Handle
 from node.inventory.nvidia.nvml_mig import GpuInstance, MigCalls
 from node.partitions import PartitionError
-from tests.making.mig_nodes import Partitioned, node
+from tests.making.mig_nodes import PartitionedNode, node
 from tests.node.nvml import stub
 from tests.node.nvml.stub.injected import InjectedNvml
 
@@ -28,14 +28,14 @@ FAULTS = (
 STEPS = 120
 
 
-class World:
+class _World:
     """One GPU, owners who want partitions of it, and somebody else who makes and removes instances by hand."""
 
     def __init__(self, hardware: InjectedNvml, folder: Path, chance: random.Random) -> None:
         self.hardware = hardware
         self.folder = folder
         self.chance = chance
-        self.made = Partitioned(hardware.library, folder)
+        self.made = PartitionedNode(hardware.library, folder)
         self.gpu = self.made.gpu()
         self.wanted: dict[str, tuple[int, int]] = {}
         """By owner the place of what it was given."""
@@ -76,7 +76,7 @@ class World:
 
     def restart(self) -> None:
         self.made.close()
-        self.made = Partitioned(self.hardware.library, self.folder)
+        self.made = PartitionedNode(self.hardware.library, self.folder)
 
     def make_foreign(self) -> None:
         calls, handle = self.calls()
@@ -141,7 +141,7 @@ def test_books_and_hardware_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     hardware = InjectedNvml(tmp_path / "driver", node())
     for name, value in hardware.environment.items():
         monkeypatch.setenv(name, value)
-    world = World(hardware, tmp_path / "state", random.Random(seed))
+    world = _World(hardware, tmp_path / "state", random.Random(seed))
     steps = [world.make] * 5 + [world.remove] * 3 + [world.make_foreign, world.remove_foreign, world.fail] * 2
     steps += [world.sweep, world.restart, world.leave]
     try:

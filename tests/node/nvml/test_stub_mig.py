@@ -17,7 +17,7 @@ from node.inventory.nvidia.nvml_binding import CallFailed, Handle
 from node.inventory.nvidia.nvml_mig import MigCalls
 from node.values import replace
 from tests.making import mig_tables
-from tests.making.mig_nodes import Partitioned, a100, node, shape_of
+from tests.making.mig_nodes import PartitionedNode, a100, node, shape_of
 from tests.node.nvml import stub
 from tests.node.nvml.stub.injected import InjectedNvml
 
@@ -26,11 +26,11 @@ pytestmark = stub.needs_gcc
 A30 = node(table=mig_tables.A30, architecture=7, gigabytes=24)
 
 
-class Gpu:
+class _Gpu:
     """The first GPU, in MIG mode, through the binding."""
 
     def __init__(self, hardware: InjectedNvml, folder: Path) -> None:
-        self.made = Partitioned(hardware.library, folder)
+        self.made = PartitionedNode(hardware.library, folder)
         self.device = self.made.gpu()
         binding = self.made.source.sessions.current
         assert binding is not None
@@ -56,8 +56,8 @@ def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> InjectedNvml:
 
 
 @pytest.fixture
-def gpu(hardware: InjectedNvml, tmp_path: Path) -> Iterator[Gpu]:
-    made = Gpu(hardware, tmp_path / "state")
+def gpu(hardware: InjectedNvml, tmp_path: Path) -> Iterator[_Gpu]:
+    made = _Gpu(hardware, tmp_path / "state")
     yield made
     made.made.close()
 
@@ -68,7 +68,7 @@ def refused(call: Any, *arguments: object) -> str:
     return failed.value.error
 
 
-def test_remaining_capacity_is_what_still_can_be_made(gpu: Gpu) -> None:
+def test_remaining_capacity_is_what_still_can_be_made(gpu: _Gpu) -> None:
     assert [gpu.room(name) for name in ("1g.5gb", "1g.5gb+me", "1g.10gb", "2g.10gb", "3g.20gb", "7g.40gb")] == [
         *(7, 1, 4, 3, 2, 1)
     ]
@@ -79,7 +79,7 @@ def test_remaining_capacity_is_what_still_can_be_made(gpu: Gpu) -> None:
     ]
 
 
-def test_places_that_do_not_exist_or_are_taken_are_refused_as_the_driver_does(gpu: Gpu) -> None:
+def test_places_that_do_not_exist_or_are_taken_are_refused_as_the_driver_does(gpu: _Gpu) -> None:
     gpu.create("3g.20gb", 4)
     assert refused(gpu.create, "1g.5gb", 5) == "INSUFFICIENT_RESOURCES"
     assert refused(gpu.create, "3g.20gb", 4) == "INSUFFICIENT_RESOURCES"
@@ -89,14 +89,14 @@ def test_places_that_do_not_exist_or_are_taken_are_refused_as_the_driver_does(gp
 
 def test_without_mig_mode_nothing_is_supported(hardware: InjectedNvml, tmp_path: Path) -> None:
     hardware.serve(a100())
-    one = Gpu(hardware, tmp_path / "state")
+    one = _Gpu(hardware, tmp_path / "state")
     assert refused(one.create, "1g.5gb", 0) == "NOT_SUPPORTED"
     assert refused(one.room, "1g.5gb") == "NOT_SUPPORTED"
     assert one.calls.instance(one.handle, 7) is None
     one.made.close()
 
 
-def test_an_instance_goes_after_its_parts_and_what_is_gone_is_not_found(gpu: Gpu) -> None:
+def test_an_instance_goes_after_its_parts_and_what_is_gone_is_not_found(gpu: _Gpu) -> None:
     instance = gpu.create("2g.10gb", 2)
     compute = gpu.calls.create_compute_instance(instance, gpu.calls.full_profile(instance)[0])
     assert refused(gpu.calls.create_compute_instance, instance, 0) == "INSUFFICIENT_RESOURCES"
@@ -107,7 +107,7 @@ def test_an_instance_goes_after_its_parts_and_what_is_gone_is_not_found(gpu: Gpu
     assert refused(gpu.calls.destroy_instance, instance) == "NOT_FOUND"
 
 
-def test_processes_keep_instances_and_the_mode(gpu: Gpu, hardware: InjectedNvml) -> None:
+def test_processes_keep_instances_and_the_mode(gpu: _Gpu, hardware: InjectedNvml) -> None:
     instance = gpu.create("2g.10gb", 2)
     compute = gpu.calls.create_compute_instance(instance, gpu.calls.full_profile(instance)[0])
     hardware.processes(0, (4711, 1, instance.number, compute.number))
@@ -116,18 +116,20 @@ def test_processes_keep_instances_and_the_mode(gpu: Gpu, hardware: InjectedNvml)
     assert gpu.calls.mode(gpu.handle) == (True, False)
 
 
-def test_a_reset_takes_every_instance_with_it(gpu: Gpu) -> None:
+def test_a_reset_takes_every_instance_with_it(gpu: _Gpu) -> None:
     gpu.create("2g.10gb", 2)
     assert gpu.calls.set_mode(gpu.handle, on=False) == ""
     assert gpu.calls.set_mode(gpu.handle, on=True) == ""
     assert gpu.calls.all_instances(gpu.handle) == ()
 
 
-def test_the_hardware_outlives_the_process_and_is_one_for_all(gpu: Gpu, hardware: InjectedNvml, tmp_path: Path) -> None:
+def test_the_hardware_outlives_the_process_and_is_one_for_all(
+    gpu: _Gpu, hardware: InjectedNvml, tmp_path: Path
+) -> None:
     script = (
         "import sys, os, signal; from pathlib import Path\n"
-        "from tests.node.nvml.killed_maker import foreign; from tests.making.mig_nodes import Partitioned\n"
-        "foreign(Partitioned(Path(sys.argv[1]), Path(sys.argv[2])), '3g.20gb', 4)\n"
+        "from tests.node.nvml.killed_maker import foreign; from tests.making.mig_nodes import PartitionedNode\n"
+        "foreign(PartitionedNode(Path(sys.argv[1]), Path(sys.argv[2])), '3g.20gb', 4)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     ended = subprocess.run(
@@ -142,13 +144,13 @@ def test_the_hardware_outlives_the_process_and_is_one_for_all(gpu: Gpu, hardware
 def test_it_allows_all_that_a_layout_allows_and_nothing_else(hardware: InjectedNvml, tmp_path: Path) -> None:
     """Every set of partitions of an A30, and random ones of an A100."""
     hardware.serve(replace(A30, gpus=tuple(replace(gpu, mig_mode=1, mig_pending=1) for gpu in A30.gpus)))
-    one = Gpu(hardware, tmp_path / "state")
+    one = _Gpu(hardware, tmp_path / "state")
     # Each half is empty or has 1g or 2g in five ways, or in five more the one instance with media engines; or all 4g.
     assert _walk(one, [], 0) == 5 * 5 + 2 * 5 * 5 + 1
     one.made.close()
     hardware.boot()
     hardware.serve(a100(mode=1))
-    chance, other = random.Random(1), Gpu(hardware, tmp_path / "state")
+    chance, other = random.Random(1), _Gpu(hardware, tmp_path / "state")
     for _ in range(40):
         chosen: list[PartitionShape] = []
         made = []
@@ -163,7 +165,7 @@ def test_it_allows_all_that_a_layout_allows_and_nothing_else(hardware: InjectedN
     other.made.close()
 
 
-def _walk(gpu: Gpu, chosen: list[PartitionShape], first: int) -> int:
+def _walk(gpu: _Gpu, chosen: list[PartitionShape], first: int) -> int:
     """How many sets there are with those chosen, each made and checked."""
     sets = 1
     for number in range(first, len(gpu.device.partitions)):
@@ -177,7 +179,7 @@ def _walk(gpu: Gpu, chosen: list[PartitionShape], first: int) -> int:
     return sets
 
 
-def _fits(gpu: Gpu, chosen: list[PartitionShape], shape: PartitionShape) -> bool:
+def _fits(gpu: _Gpu, chosen: list[PartitionShape], shape: PartitionShape) -> bool:
     alone = replace(
         gpu.device, partitions=(*(each for each in gpu.device.partitions if each.profile != shape.profile), shape)
     )

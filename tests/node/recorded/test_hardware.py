@@ -15,7 +15,7 @@ from sandbox import nodes
 from sandbox.hardware import Damage, NoSuchPart, NotPossible, RecordedHardware, damaged
 
 
-class Box(RecordedHardware):
+class _Box(RecordedHardware):
     """Recorded hardware in a folder, with what an agent would read of it."""
 
     def __init__(self, name: str, folder: Path) -> None:
@@ -57,18 +57,18 @@ class Box(RecordedHardware):
     ],
 )
 def test_a_part_is_found_by_every_name_it_has(node: str, wanted: str, address: str, tmp_path: Path) -> None:
-    assert Box(node, tmp_path).find(wanted).address == address
+    assert _Box(node, tmp_path).find(wanted).address == address
 
 
 def test_an_unknown_part_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(NoSuchPart) as caught:
-        Box("l4-2", tmp_path).find("eth7")
+        _Box("l4-2", tmp_path).find("eth7")
 
     assert str(caught.value) == "no GPU or NIC 'eth7' on this node; known: 0, 1, eno8303, eno8403"
 
 
 def test_a_port_is_called_by_its_own_interface_and_not_by_a_representor(tmp_path: Path) -> None:
-    box = Box("sriov-2", tmp_path)
+    box = _Box("sriov-2", tmp_path)
 
     assert str(box.find("0000:17:00.1")) == "NIC ens1f1np1"
     with pytest.raises(NoSuchPart):
@@ -76,7 +76,7 @@ def test_a_port_is_called_by_its_own_interface_and_not_by_a_representor(tmp_path
 
 
 def test_a_failed_gpu_is_an_error_of_nvml_and_stays_on_the_bus(tmp_path: Path) -> None:
-    box = Box("h100-sxm-8", tmp_path)
+    box = _Box("h100-sxm-8", tmp_path)
     box.fail(2, "UNKNOWN")
 
     nvml = box.facts.nvml
@@ -93,7 +93,7 @@ def test_a_failed_gpu_is_an_error_of_nvml_and_stays_on_the_bus(tmp_path: Path) -
     ],
 )
 def test_a_gpu_without_nvml_loses_its_driver(tmp_path: Path, name: str, broken: str, well: str, driver: str) -> None:
-    box = Box(name, tmp_path)
+    box = _Box(name, tmp_path)
     box.fail(0)
 
     drivers = {function.address: function.driver for function in box.sysfs.pci}
@@ -101,7 +101,7 @@ def test_a_gpu_without_nvml_loses_its_driver(tmp_path: Path, name: str, broken: 
 
 
 def test_a_nic_without_link_stays_with_its_ports_down(tmp_path: Path) -> None:
-    box = Box("h100-sxm-8", tmp_path)
+    box = _Box("h100-sxm-8", tmp_path)
     box.fail(box.find("ibp24s0"))
 
     interface = next(each for each in box.sysfs.interfaces if each.name == "ibp24s0")
@@ -112,7 +112,7 @@ def test_a_nic_without_link_stays_with_its_ports_down(tmp_path: Path) -> None:
 
 
 def test_virtual_functions_go_down_with_their_port(tmp_path: Path) -> None:
-    box = Box("sriov-2", tmp_path)
+    box = _Box("sriov-2", tmp_path)
     box.fail(box.find("ens1f0np0"))
 
     down = {each.name for each in box.sysfs.interfaces if each.carrier is False}
@@ -120,7 +120,7 @@ def test_virtual_functions_go_down_with_their_port(tmp_path: Path) -> None:
 
 
 def test_a_virtual_function_that_shows_no_link_cannot_lose_it(tmp_path: Path) -> None:
-    box = Box("sriov-2", tmp_path)
+    box = _Box("sriov-2", tmp_path)
 
     with pytest.raises(NotPossible) as caught:
         box.fail(box.find("0000:17:00.6"))
@@ -130,7 +130,7 @@ def test_a_virtual_function_that_shows_no_link_cannot_lose_it(tmp_path: Path) ->
 
 
 def test_an_unplugged_card_is_gone_from_every_list(tmp_path: Path) -> None:
-    box = Box("sriov-2", tmp_path)
+    box = _Box("sriov-2", tmp_path)
     box.unplug(box.find("0000:17:00.1"))
 
     sysfs = box.sysfs
@@ -143,7 +143,7 @@ def test_an_unplugged_card_is_gone_from_every_list(tmp_path: Path) -> None:
 
 
 def test_an_unplugged_gpu_is_gone_from_the_bus_and_lost_to_nvml(tmp_path: Path) -> None:
-    box = Box("h100-sxm-8", tmp_path)
+    box = _Box("h100-sxm-8", tmp_path)
     box.unplug(0)
 
     nvml = box.facts.nvml
@@ -153,7 +153,7 @@ def test_an_unplugged_gpu_is_gone_from_the_bus_and_lost_to_nvml(tmp_path: Path) 
 
 
 def test_an_unplugged_amd_gpu_takes_its_partitions_and_links_along(tmp_path: Path) -> None:
-    box = Box("mi300x-cpx-8", tmp_path)
+    box = _Box("mi300x-cpx-8", tmp_path)
     box.unplug(0)
 
     sysfs = box.sysfs
@@ -164,7 +164,7 @@ def test_an_unplugged_amd_gpu_takes_its_partitions_and_links_along(tmp_path: Pat
 
 
 def test_an_unplugged_accelerator_is_gone_from_the_accelerators(tmp_path: Path) -> None:
-    box = Box("gaudi2-8", tmp_path)
+    box = _Box("gaudi2-8", tmp_path)
     box.unplug(0)
 
     assert len(box.sysfs.accelerators) == 7
@@ -172,7 +172,7 @@ def test_an_unplugged_accelerator_is_gone_from_the_accelerators(tmp_path: Path) 
 
 
 def test_an_interface_in_a_pod_is_gone_and_its_function_stays(tmp_path: Path) -> None:
-    box = Box("sriov-2", tmp_path)
+    box = _Box("sriov-2", tmp_path)
     box.take(box.find("ens1f0v1"))
 
     assert box.interfaces() == {each.name for each in box.original.sysfs.interfaces} - {"ens1f0v1"}  # type: ignore[union-attr]
@@ -181,7 +181,7 @@ def test_an_interface_in_a_pod_is_gone_and_its_function_stays(tmp_path: Path) ->
 
 
 def test_no_pod_takes_a_gpus_interface(tmp_path: Path) -> None:
-    box = Box("l4-2", tmp_path)
+    box = _Box("l4-2", tmp_path)
 
     with pytest.raises(NotPossible) as caught:
         box.take(box.find("1"))
@@ -191,7 +191,7 @@ def test_no_pod_takes_a_gpus_interface(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", nodes.names())
 def test_what_is_healed_is_as_it_was(name: str, tmp_path: Path) -> None:
-    box = Box(name, tmp_path)
+    box = _Box(name, tmp_path)
 
     for part in (box.parts[0], box.parts[-1]):
         box.unplug(part)

@@ -29,7 +29,7 @@ ATTACK = 10 << 20
 LIMITS = SocketLimits(message=1 << 20, calls=6, connections=4)
 
 
-class Plugin(api_pb2_grpc.DevicePluginServicer):
+class _Plugin(api_pb2_grpc.DevicePluginServicer):
     """Answers every call; ListAndWatch goes on until it is cancelled."""
 
     async def Allocate(self, request: api_pb2.AllocateRequest, context: object) -> api_pb2.AllocateResponse:
@@ -47,7 +47,7 @@ def _endpoint(folder: Path, limits: SocketLimits = LIMITS) -> Endpoint:
         folder,
         "a.sock",
         [SERVICE],
-        lambda server: api_pb2_grpc.add_DevicePluginServicer_to_server(Plugin(), server),
+        lambda server: api_pb2_grpc.add_DevicePluginServicer_to_server(_Plugin(), server),
         limits,
     )
 

@@ -6,15 +6,15 @@ import pytest
 
 from node.inventory.facts import DeviceFile
 from node.inventory.sysfs.device_files import device_files, stat_device
-from tests.node.sysfs.tree import Tree
+from tests.node.sysfs.tree import SysfsTree
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(tmp_path: Path) -> SysfsTree:
+    return SysfsTree(tmp_path)
 
 
-def test_device_files_of_gpus_and_nics_and_what_goes_with_them_are_found(tree: Tree) -> None:
+def test_device_files_of_gpus_and_nics_and_what_goes_with_them_are_found(tree: SysfsTree) -> None:
     wanted = [
         DeviceFile("/dev/dri/card1", "c", 226, 1),
         DeviceFile("/dev/dri/renderD128", "c", 226, 128),
@@ -56,7 +56,7 @@ def test_device_files_of_gpus_and_nics_and_what_goes_with_them_are_found(tree: T
     assert facts.errors == ()
 
 
-def test_plain_files_links_and_folders_are_no_device_files(tree: Tree, tmp_path: Path) -> None:
+def test_plain_files_links_and_folders_are_no_device_files(tree: SysfsTree, tmp_path: Path) -> None:
     dev = tmp_path / "host/dev"
     (dev / "nvidia0").write_text("left by a bind mount")
     (dev / "nvidia1").symlink_to("/dev/null")
@@ -72,7 +72,7 @@ def test_numbers_come_from_the_real_file() -> None:
     assert stat_device("/dev/null") == ("c", 1, 3)
 
 
-def test_a_folder_that_links_to_itself_is_named(tree: Tree, tmp_path: Path) -> None:
+def test_a_folder_that_links_to_itself_is_named(tree: SysfsTree, tmp_path: Path) -> None:
     tree.device("/dev/nvidia0", 195, 0)
     dri = tmp_path / "host/dev/dri"
     dri.symlink_to("dri")
@@ -90,7 +90,7 @@ def test_a_root_without_dev_is_named(tmp_path: Path) -> None:
     assert errors == [f"{tmp_path}/dev: No such file or directory"]
 
 
-def test_a_device_file_that_cannot_be_looked_at_is_named(tree: Tree, tmp_path: Path) -> None:
+def test_a_device_file_that_cannot_be_looked_at_is_named(tree: SysfsTree, tmp_path: Path) -> None:
     tree.device("/dev/nvidia0", 195, 0)
     tree.device("/dev/nvidia1", 195, 1)
 
@@ -106,7 +106,7 @@ def test_a_device_file_that_cannot_be_looked_at_is_named(tree: Tree, tmp_path: P
     assert errors == [f"{tmp_path}/host/dev/nvidia0: Permission denied"]
 
 
-def test_a_device_file_that_vanishes_is_no_error(tree: Tree, tmp_path: Path) -> None:
+def test_a_device_file_that_vanishes_is_no_error(tree: SysfsTree, tmp_path: Path) -> None:
     tree.device("/dev/nvidia0", 195, 0)
 
     def vanished(path: str) -> tuple[str, int, int] | None:

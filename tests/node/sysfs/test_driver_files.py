@@ -48,12 +48,12 @@ def add(root: Path, file: str) -> None:
 
 
 @dataclass
-class Driver:
+class _Driver:
     driver_version: str | None = VERSION
 
 
 def read(root: Path, version: str | None = VERSION) -> DriverFiles:
-    facts = DriverFilesSource(root, Driver(version)).read().driver_files
+    facts = DriverFilesSource(root, _Driver(version)).read().driver_files
     assert facts is not None
     return facts
 
@@ -79,17 +79,17 @@ def test_the_drivers_files_are_found_by_version_and_by_name(root: Path) -> None:
 
 
 def test_without_a_driver_there_are_no_files(root: Path) -> None:
-    assert DriverFilesSource(root, Driver(None)).read() == NodeFacts()
+    assert DriverFilesSource(root, _Driver(None)).read() == NodeFacts()
 
 
 def test_without_the_root_there_are_no_files(tmp_path: Path) -> None:
-    assert DriverFilesSource(tmp_path / "absent", Driver()).read() == NodeFacts()
+    assert DriverFilesSource(tmp_path / "absent", _Driver()).read() == NodeFacts()
 
 
 def test_a_library_folder_under_two_names_counts_once(root: Path) -> None:
     (root / "lib/x86_64-linux-gnu").symlink_to("../usr/lib/x86_64-linux-gnu")
 
-    assert read(root) == DriverFilesSource(root, Driver()).read().driver_files
+    assert read(root) == DriverFilesSource(root, _Driver()).read().driver_files
     assert sum("libcuda.so" in path for path in read(root).libraries) == 1
 
 
@@ -101,7 +101,7 @@ def test_a_link_out_of_the_root_is_not_followed(root: Path, tmp_path: Path) -> N
 
 
 def test_the_search_is_repeated_for_another_version_only(root: Path) -> None:
-    driver = Driver()
+    driver = _Driver()
     source = DriverFilesSource(root, driver)
     first = source.read()
     add(root, f"{LIBRARIES}/libnvidia-new.so.{VERSION}")
@@ -119,7 +119,7 @@ def test_the_search_is_repeated_for_another_version_only(root: Path) -> None:
 def test_the_search_is_repeated_for_another_root(root: Path, tmp_path: Path) -> None:
     link = tmp_path / "driver"
     link.symlink_to(root)
-    source = DriverFilesSource(link, Driver())
+    source = DriverFilesSource(link, _Driver())
     assert source.read().driver_files == read(root)
 
     add(tmp_path, f"/other{LIBRARIES}/libcuda.so.{VERSION}")
@@ -133,7 +133,7 @@ def test_the_search_is_repeated_for_another_root(root: Path, tmp_path: Path) -> 
 
 
 def test_a_driver_that_is_being_installed_is_found_at_the_next_read(tmp_path: Path) -> None:
-    source: Source = DriverFilesSource(tmp_path, Driver())
+    source: Source = DriverFilesSource(tmp_path, _Driver())
     assert source.read().driver_files == DriverFiles(VERSION)
 
     add(tmp_path, f"{LIBRARIES}/libcuda.so.{VERSION}")
@@ -144,7 +144,7 @@ def test_a_driver_that_is_being_installed_is_found_at_the_next_read(tmp_path: Pa
 
 
 def test_sockets_that_come_and_go_are_seen(root: Path) -> None:
-    source = DriverFilesSource(root, Driver())
+    source = DriverFilesSource(root, _Driver())
     source.read()
     add(root, "/run/nvidia-fabricmanager/socket")
     facts = source.read().driver_files

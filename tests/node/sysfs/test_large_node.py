@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.node.sysfs import large_node
 from tests.node.sysfs.rendering import render, source
-from tests.node.sysfs.tree import BRIDGE, Tree
+from tests.node.sysfs.tree import BRIDGE, SysfsTree
 
 
 def test_a_rescan_of_the_largest_node_gives_the_very_values_of_the_first(tmp_path: Path) -> None:
     facts = large_node.facts()
     render(facts, tmp_path)
-    tree = Tree(tmp_path)
+    tree = SysfsTree(tmp_path)
     for path in large_node.dull_functions():
         tree.pci(path, BRIDGE)
     reader = source(facts, tmp_path)

@@ -9,18 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.net_facts import NetInterface
-from tests.node.sysfs.tree import MELLANOX, NET, Tree, again, read_during
+from tests.node.sysfs.tree import MELLANOX, NET, SysfsTree, again, read_during
 
 PF = "pci0000:15/0000:15:01.0/0000:1a:00.0"
 PATH = f"{PF}/net/ens1np0"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(tmp_path: Path) -> SysfsTree:
+    return SysfsTree(tmp_path)
 
 
-def test_an_interface_has_everything_that_sysfs_shows(tree: Tree) -> None:
+def test_an_interface_has_everything_that_sysfs_shows(tree: SysfsTree) -> None:
     tree.net(PATH)
 
     facts = tree.read()
@@ -44,7 +44,7 @@ def test_an_interface_has_everything_that_sysfs_shows(tree: Tree) -> None:
     )
 
 
-def test_virtual_interfaces_are_left_out_unread_and_those_of_any_bus_are_kept(tree: Tree) -> None:
+def test_virtual_interfaces_are_left_out_unread_and_those_of_any_bus_are_kept(tree: SysfsTree) -> None:
     tree.net("virtual/net/lo", {})
     tree.net("virtual/net/cali1234", {})
     tree.net("pci0000:00/0000:00:03.0/virtio2/net/eth0")
@@ -57,7 +57,7 @@ def test_virtual_interfaces_are_left_out_unread_and_those_of_any_bus_are_kept(tr
     assert facts.errors == ()
 
 
-def test_what_drivers_do_not_tell_is_none_and_no_error(tree: Tree) -> None:
+def test_what_drivers_do_not_tell_is_none_and_no_error(tree: SysfsTree) -> None:
     texts = {name: NET[name] for name in ("ifindex", "type", "address", "mtu", "operstate")}
     tree.net(PATH, texts)
 
@@ -69,20 +69,20 @@ def test_what_drivers_do_not_tell_is_none_and_no_error(tree: Tree) -> None:
     assert (interface.port_name, interface.switch_id) == (None, None)
 
 
-def test_a_speed_of_minus_one_is_unknown(tree: Tree) -> None:
+def test_a_speed_of_minus_one_is_unknown(tree: SysfsTree) -> None:
     tree.net(PATH, NET | {"speed": "-1"})
 
     assert tree.read().interfaces[0].speed_mbps is None
 
 
-def test_a_link_that_is_down_has_no_speed(tree: Tree) -> None:
+def test_a_link_that_is_down_has_no_speed(tree: SysfsTree) -> None:
     tree.net(PATH, NET | {"carrier": "0", "operstate": "down"})
 
     (interface,) = tree.read().interfaces
     assert (interface.carrier, interface.speed_mbps, interface.operstate) == (False, None, "down")
 
 
-def test_a_link_that_goes_down_and_comes_up_at_another_speed_is_seen(tree: Tree) -> None:
+def test_a_link_that_goes_down_and_comes_up_at_another_speed_is_seen(tree: SysfsTree) -> None:
     folder = tree.net(PATH)
     source = tree.source()
     assert again(source).interfaces[0].speed_mbps == 400_000
@@ -102,7 +102,7 @@ def test_a_link_that_goes_down_and_comes_up_at_another_speed_is_seen(tree: Tree)
     assert again(source).interfaces[0].speed_mbps == 100_000
 
 
-def test_the_driver_is_not_asked_for_the_speed_of_a_link_that_did_not_change(tree: Tree) -> None:
+def test_the_driver_is_not_asked_for_the_speed_of_a_link_that_did_not_change(tree: SysfsTree) -> None:
     folder = tree.net(PATH)
     source = tree.source()
     again(source)
@@ -112,7 +112,7 @@ def test_the_driver_is_not_asked_for_the_speed_of_a_link_that_did_not_change(tre
     assert again(source).interfaces[0].speed_mbps == 400_000
 
 
-def test_what_changes_is_seen_and_what_does_not_is_the_same_value(tree: Tree) -> None:
+def test_what_changes_is_seen_and_what_does_not_is_the_same_value(tree: SysfsTree) -> None:
     folder = tree.net(PATH)
     source = tree.source()
     first = again(source).interfaces[0]
@@ -127,7 +127,7 @@ def test_what_changes_is_seen_and_what_does_not_is_the_same_value(tree: Tree) ->
     assert now.switch_id is None
 
 
-def test_an_interface_that_leaves_the_namespace_and_returns_under_another_name_is_seen(tree: Tree) -> None:
+def test_an_interface_that_leaves_the_namespace_and_returns_under_another_name_is_seen(tree: SysfsTree) -> None:
     folder = tree.net(PATH)
     source = tree.source()
     again(source)
@@ -140,7 +140,7 @@ def test_an_interface_that_leaves_the_namespace_and_returns_under_another_name_i
     assert [(each.name, each.ifindex) for each in again(source).interfaces] == [("net1", 12)]
 
 
-def test_another_interface_of_the_same_name_is_read_as_what_it_is(tree: Tree) -> None:
+def test_another_interface_of_the_same_name_is_read_as_what_it_is(tree: SysfsTree) -> None:
     folder = tree.net(PATH)
     source = tree.source()
     again(source)
@@ -154,7 +154,7 @@ def test_another_interface_of_the_same_name_is_read_as_what_it_is(tree: Tree) ->
 
 
 @pytest.mark.parametrize("name", ["a name spaced!!", "quote'\"`$(x)", "${HOME};rm -rf ", "\x1b[31mred", "netzgerät"])
-def test_any_name_of_an_interface_is_read(tree: Tree, name: str) -> None:
+def test_any_name_of_an_interface_is_read(tree: SysfsTree, name: str) -> None:
     tree.net(f"{PF}/net/{name}")
 
     facts = tree.read()
@@ -164,7 +164,7 @@ def test_any_name_of_an_interface_is_read(tree: Tree, name: str) -> None:
     assert facts.interfaces[0].path == f"{PF}/net/{name}"
 
 
-def test_a_name_that_is_no_utf8_is_shown_in_escapes(tree: Tree) -> None:
+def test_a_name_that_is_no_utf8_is_shown_in_escapes(tree: SysfsTree) -> None:
     name = os.fsdecode(b"eth\xff\xe4")
     folder = tree.net(f"{PF}/net/{name}")
     (folder / "mtu").write_text("big\n")
@@ -177,7 +177,7 @@ def test_a_name_that_is_no_utf8_is_shown_in_escapes(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("name", ["ifindex", "type", "address", "mtu", "operstate"])
-def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: str) -> None:
+def test_a_missing_attribute_costs_itself_only_and_is_named(tree: SysfsTree, name: str) -> None:
     folder = tree.net(PATH)
     tree.net(f"{PF}/net/ens2np0")
     (folder / name).unlink()
@@ -189,13 +189,13 @@ def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: st
 
 
 @pytest.mark.parametrize("name", ["ifindex", "type", "mtu", "carrier", "speed", "dev_port"])
-def test_garbage_in_a_number_is_quoted(tree: Tree, name: str) -> None:
+def test_garbage_in_a_number_is_quoted(tree: SysfsTree, name: str) -> None:
     tree.net(PATH, NET | {name: "what?"})
 
     assert tree.read().errors == (f"{tree.sys}/class/net/ens1np0/{name}: 'what?' is not a number",)
 
 
-def test_an_error_is_named_at_every_read_until_it_is_gone(tree: Tree) -> None:
+def test_an_error_is_named_at_every_read_until_it_is_gone(tree: SysfsTree) -> None:
     folder = tree.net(PATH, NET | {"ifindex": "?"})
     source = tree.source()
     assert len(again(source).errors) == 1
@@ -207,7 +207,7 @@ def test_an_error_is_named_at_every_read_until_it_is_gone(tree: Tree) -> None:
     assert again(source).interfaces[0].ifindex == 7
 
 
-def test_a_link_that_leads_to_itself_is_named(tree: Tree) -> None:
+def test_a_link_that_leads_to_itself_is_named(tree: SysfsTree) -> None:
     tree.net(PATH)
     loop = tree.sys / "class/net/eth9"
     loop.symlink_to("eth9")
@@ -218,7 +218,7 @@ def test_a_link_that_leads_to_itself_is_named(tree: Tree) -> None:
     assert len(facts.interfaces) == 1
 
 
-def test_a_link_to_nothing_is_a_device_that_just_vanished(tree: Tree) -> None:
+def test_a_link_to_nothing_is_a_device_that_just_vanished(tree: SysfsTree) -> None:
     tree.net(PATH)
     (tree.sys / "class/net/eth9").symlink_to("../../devices/pci0000:15/0000:1b:00.0/net/eth9")
 
@@ -228,7 +228,7 @@ def test_a_link_to_nothing_is_a_device_that_just_vanished(tree: Tree) -> None:
     assert [each.name for each in facts.interfaces] == ["ens1np0"]
 
 
-def test_an_entry_that_is_a_file_is_named(tree: Tree) -> None:
+def test_an_entry_that_is_a_file_is_named(tree: SysfsTree) -> None:
     tree.net(PATH)
     (tree.sys / "class/net/eth9").write_text("")
 
@@ -238,7 +238,7 @@ def test_an_entry_that_is_a_file_is_named(tree: Tree) -> None:
     assert len(facts.interfaces) == 1
 
 
-def test_a_class_folder_that_is_a_file_is_named(tree: Tree) -> None:
+def test_a_class_folder_that_is_a_file_is_named(tree: SysfsTree) -> None:
     (tree.sys / "class").mkdir()
     (tree.sys / "class/net").write_text("")
     tree.pci(PF, MELLANOX)
@@ -249,7 +249,7 @@ def test_a_class_folder_that_is_a_file_is_named(tree: Tree) -> None:
     assert len(facts.pci) == 1
 
 
-def test_an_interface_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> None:
+def test_an_interface_that_vanishes_while_it_is_read_is_no_error(tree: SysfsTree) -> None:
     tree.net("pci0000:00/0000:00:03.0/virtio2/net/eth0")
     source = tree.source()
     for _ in range(100):
@@ -270,7 +270,7 @@ def test_an_interface_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> 
 def test_no_bytes_in_attributes_make_reading_raise_or_break_text(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:
-    tree = Tree(tmp_path_factory.mktemp("sysfs"))
+    tree = SysfsTree(tmp_path_factory.mktemp("sysfs"))
     folder = tree.net(PATH)
     for name, raw in contents.items():
         (folder / name).write_bytes(raw)

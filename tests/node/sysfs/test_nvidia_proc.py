@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from node.inventory.facts import CapabilityFile
-from tests.node.sysfs.tree import Tree
+from tests.node.sysfs.tree import SysfsTree
 
 ACCESS = "DeviceFileMinor: {}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
 PROPRIETARY = (
@@ -19,11 +19,11 @@ OPEN = (
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(tmp_path: Path) -> SysfsTree:
+    return SysfsTree(tmp_path)
 
 
-def test_access_files_are_found_at_every_depth_by_their_path_below_capabilities(tree: Tree) -> None:
+def test_access_files_are_found_at_every_depth_by_their_path_below_capabilities(tree: SysfsTree) -> None:
     tree.capability("gpu1/mig/gi2/ci0/access", ACCESS.format(157))
     tree.capability("gpu1/mig/gi2/access", ACCESS.format(156))
     tree.capability("gpu0/mig/gi13/access", ACCESS.format(120))
@@ -39,7 +39,7 @@ def test_access_files_are_found_at_every_depth_by_their_path_below_capabilities(
     assert facts.errors == ()
 
 
-def test_an_access_file_without_minor_is_quoted(tree: Tree) -> None:
+def test_an_access_file_without_minor_is_quoted(tree: SysfsTree) -> None:
     file = tree.capability("gpu0/mig/gi1/access", "DeviceFileMode: 292\n")
     tree.capability("gpu0/mig/gi2/access", ACCESS.format(21))
 
@@ -49,7 +49,7 @@ def test_an_access_file_without_minor_is_quoted(tree: Tree) -> None:
     assert facts.errors == (f"{file}: no DeviceFileMinor in 'DeviceFileMode: 292'",)
 
 
-def test_links_are_not_followed(tree: Tree) -> None:
+def test_links_are_not_followed(tree: SysfsTree) -> None:
     file = tree.capability("gpu0/mig/gi1/access", ACCESS.format(12))
     (file.parent / "again").symlink_to(file.parent)
 
@@ -59,7 +59,7 @@ def test_links_are_not_followed(tree: Tree) -> None:
     assert facts.errors == ()
 
 
-def test_an_access_file_that_is_a_folder_is_named(tree: Tree) -> None:
+def test_an_access_file_that_is_a_folder_is_named(tree: SysfsTree) -> None:
     file = tree.capability("gpu0/mig/gi1/access", "")
     file.unlink()
     file.symlink_to("/")
@@ -67,21 +67,21 @@ def test_an_access_file_that_is_a_folder_is_named(tree: Tree) -> None:
     assert tree.read().errors == (f"{file}: Is a directory",)
 
 
-def test_no_driver_is_no_error(tree: Tree) -> None:
+def test_no_driver_is_no_error(tree: SysfsTree) -> None:
     facts = tree.read()
 
     assert (facts.nvidia_module_version, facts.nvidia_capabilities, facts.errors) == (None, (), ())
 
 
 @pytest.mark.parametrize(("text", "version"), [(PROPRIETARY, "550.90.07"), (OPEN, "570.172.08")])
-def test_the_version_comes_from_the_drivers_banner(tree: Tree, text: str, version: str) -> None:
+def test_the_version_comes_from_the_drivers_banner(tree: SysfsTree, text: str, version: str) -> None:
     (tree.proc / "driver/nvidia").mkdir()
     (tree.proc / "driver/nvidia/version").write_text(text)
 
     assert tree.read().nvidia_module_version == version
 
 
-def test_the_version_comes_from_the_module_first(tree: Tree) -> None:
+def test_the_version_comes_from_the_module_first(tree: SysfsTree) -> None:
     (tree.sys / "module/nvidia").mkdir(parents=True)
     (tree.sys / "module/nvidia/version").write_text("550.90.07\n")
     (tree.proc / "driver/nvidia").mkdir()
@@ -90,7 +90,7 @@ def test_the_version_comes_from_the_module_first(tree: Tree) -> None:
     assert tree.read().nvidia_module_version == "550.90.07"
 
 
-def test_a_version_that_is_garbage_everywhere_is_quoted(tree: Tree) -> None:
+def test_a_version_that_is_garbage_everywhere_is_quoted(tree: SysfsTree) -> None:
     (tree.sys / "module/nvidia").mkdir(parents=True)
     (tree.sys / "module/nvidia/version").write_text("?")
     (tree.proc / "driver/nvidia").mkdir()
@@ -105,7 +105,7 @@ def test_a_version_that_is_garbage_everywhere_is_quoted(tree: Tree) -> None:
     )
 
 
-def test_a_read_of_gpus_finds_new_instances_and_repeats_no_error(tree: Tree) -> None:
+def test_a_read_of_gpus_finds_new_instances_and_repeats_no_error(tree: SysfsTree) -> None:
     tree.capability("gpu0/mig/gi1/access", "DeviceFileMode: 292\n")
     source = tree.source()
     assert source.read_gpus(frozenset(("GPU-0",))) == source.read()
@@ -116,7 +116,7 @@ def test_a_read_of_gpus_finds_new_instances_and_repeats_no_error(tree: Tree) -> 
     assert found == source.read()
 
 
-def test_a_read_of_gpus_finds_the_files_of_new_instances_without_looking_through_all_of_dev(tree: Tree) -> None:
+def test_a_read_of_gpus_finds_the_files_of_new_instances_without_looking_through_all_of_dev(tree: SysfsTree) -> None:
     tree.device("dev/nvidia0", 195, 0)
     tree.device("dev/nvidia-caps/nvidia-cap1", 236, 1)
     tree.device("dev/nvidia-caps-imex-channels/channel0", 234, 0)

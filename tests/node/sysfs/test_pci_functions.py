@@ -8,17 +8,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.facts import PciFunction
-from tests.node.sysfs.tree import BRIDGE, H100, Tree, read_during
+from tests.node.sysfs.tree import BRIDGE, H100, SysfsTree, read_during
 
 PATH = "pci0000:15/0000:15:01.0/0000:16:00.0/0000:17:02.0/0000:1b:00.0"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(tmp_path: Path) -> SysfsTree:
+    return SysfsTree(tmp_path)
 
 
-def test_a_gpu_has_everything_that_sysfs_shows(tree: Tree) -> None:
+def test_a_gpu_has_everything_that_sysfs_shows(tree: SysfsTree) -> None:
     tree.pci(PATH, driver="nvidia", iommu_group="37", drm=("renderD128", "card1", "version"))
 
     assert tree.read().pci == (
@@ -40,7 +40,7 @@ def test_a_gpu_has_everything_that_sysfs_shows(tree: Tree) -> None:
     assert tree.read().errors == ()
 
 
-def test_gpus_accelerators_nvswitches_and_nics_are_kept_and_other_functions_are_not(tree: Tree) -> None:
+def test_gpus_accelerators_nvswitches_and_nics_are_kept_and_other_functions_are_not(tree: SysfsTree) -> None:
     tree.pci("pci0000:00/0000:00:01.0", BRIDGE)
     tree.pci("pci0000:00/0000:00:02.0", H100 | {"class": "0x030000", "vendor": "0x8086"})
     tree.pci("pci0000:00/0000:00:03.0", H100 | {"class": "0x120000", "vendor": "0x1002"})
@@ -62,20 +62,20 @@ def test_gpus_accelerators_nvswitches_and_nics_are_kept_and_other_functions_are_
     assert facts.errors == ()
 
 
-def test_functions_are_sorted_by_address(tree: Tree) -> None:
+def test_functions_are_sorted_by_address(tree: SysfsTree) -> None:
     for address in ("0000:df:00.0", "0000:1b:00.0", "0000:c3:00.0"):
         tree.pci(f"pci0000:00/{address}")
 
     assert [function.address for function in tree.read().pci] == ["0000:1b:00.0", "0000:c3:00.0", "0000:df:00.0"]
 
 
-def test_a_numa_node_of_minus_one_stays_minus_one(tree: Tree) -> None:
+def test_a_numa_node_of_minus_one_stays_minus_one(tree: SysfsTree) -> None:
     tree.pci(PATH, H100 | {"numa_node": "-1"})
 
     assert tree.read().pci[0].numa_node == -1
 
 
-def test_a_kernel_without_numa_is_no_error(tree: Tree) -> None:
+def test_a_kernel_without_numa_is_no_error(tree: SysfsTree) -> None:
     folder = tree.pci(PATH)
     (folder / "numa_node").unlink()
 
@@ -86,7 +86,7 @@ def test_a_kernel_without_numa_is_no_error(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("name", ["vendor", "device", "subsystem_vendor", "revision"])
-def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: str) -> None:
+def test_a_missing_attribute_costs_itself_only_and_is_named(tree: SysfsTree, name: str) -> None:
     folder = tree.pci(PATH)
     (folder / name).unlink()
 
@@ -97,7 +97,7 @@ def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: st
     assert facts.pci[0].numa_node == 0
 
 
-def test_garbage_in_an_attribute_is_quoted(tree: Tree) -> None:
+def test_garbage_in_an_attribute_is_quoted(tree: SysfsTree) -> None:
     tree.pci(PATH, H100 | {"device": "what?", "numa_node": "here"})
 
     facts = tree.read()
@@ -111,7 +111,7 @@ def test_garbage_in_an_attribute_is_quoted(tree: Tree) -> None:
     assert facts.pci[0].vendor == "0x10de"
 
 
-def test_a_function_whose_class_is_garbage_is_left_out_and_named(tree: Tree) -> None:
+def test_a_function_whose_class_is_garbage_is_left_out_and_named(tree: SysfsTree) -> None:
     tree.pci(PATH, H100 | {"class": "0x03"})
     tree.pci("pci0000:00/0000:00:02.0")
 
@@ -121,7 +121,7 @@ def test_a_function_whose_class_is_garbage_is_left_out_and_named(tree: Tree) -> 
     assert facts.errors == (f"{tree.bus_link('0000:1b:00.0')}/class: '0x03' is not a hexadecimal number of sysfs",)
 
 
-def test_an_unreadable_attribute_is_named_with_its_reason(tree: Tree) -> None:
+def test_an_unreadable_attribute_is_named_with_its_reason(tree: SysfsTree) -> None:
     folder = tree.pci(PATH)
     (folder / "revision").unlink()
     (folder / "revision").mkdir()
@@ -129,7 +129,7 @@ def test_an_unreadable_attribute_is_named_with_its_reason(tree: Tree) -> None:
     assert tree.read().errors == (f"{tree.bus_link('0000:1b:00.0')}/revision: Is a directory",)
 
 
-def test_a_link_that_leads_to_itself_is_an_error_and_no_hang(tree: Tree) -> None:
+def test_a_link_that_leads_to_itself_is_an_error_and_no_hang(tree: SysfsTree) -> None:
     tree.pci(PATH)
     loop = tree.bus_link("0000:99:00.0")
     loop.symlink_to(loop.name)
@@ -140,14 +140,14 @@ def test_a_link_that_leads_to_itself_is_an_error_and_no_hang(tree: Tree) -> None
     assert facts.errors == (f"{loop}/class: Too many levels of symbolic links",)
 
 
-def test_a_driver_link_that_leads_to_itself_has_a_name_and_costs_nothing(tree: Tree) -> None:
+def test_a_driver_link_that_leads_to_itself_has_a_name_and_costs_nothing(tree: SysfsTree) -> None:
     folder = tree.pci(PATH)
     (folder / "driver").symlink_to("driver")
 
     assert tree.read().pci[0].driver == "driver"
 
 
-def test_a_function_that_is_no_link_has_no_place_in_the_tree(tree: Tree) -> None:
+def test_a_function_that_is_no_link_has_no_place_in_the_tree(tree: SysfsTree) -> None:
     folder = tree.bus_link("0000:1b:00.0")
     folder.mkdir()
     for name, text in H100.items():
@@ -159,14 +159,14 @@ def test_a_function_that_is_no_link_has_no_place_in_the_tree(tree: Tree) -> None
     assert facts.errors == (f"{folder}: Invalid argument; its place in the device tree is unknown",)
 
 
-def test_a_function_below_a_platform_host_keeps_its_whole_path(tree: Tree) -> None:
+def test_a_function_below_a_platform_host_keeps_its_whole_path(tree: SysfsTree) -> None:
     path = "platform/soc/pci0002:00/0002:00:00.0/0002:01:00.0"
     tree.pci(path)
 
     assert tree.read().pci[0].path == path
 
 
-def test_a_function_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> None:
+def test_a_function_that_vanishes_while_it_is_read_is_no_error(tree: SysfsTree) -> None:
     tree.pci("pci0000:00/0000:00:02.0")
     for _ in range(100):
         folder = tree.pci(PATH, driver="nvidia", drm=("card1",))
@@ -177,7 +177,7 @@ def test_a_function_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> No
         assert "0000:00:02.0" in {function.address for function in facts.pci}
 
 
-def test_hot_plug_is_seen_at_the_next_read(tree: Tree) -> None:
+def test_hot_plug_is_seen_at_the_next_read(tree: SysfsTree) -> None:
     source = tree.source()
     tree.pci("pci0000:00/0000:00:01.0", BRIDGE)
     assert source.read().sysfs == tree.read()
@@ -189,7 +189,7 @@ def test_hot_plug_is_seen_at_the_next_read(tree: Tree) -> None:
     assert (source.read().sysfs or tree.read()).pci == ()
 
 
-def test_another_device_in_a_slot_that_was_of_no_interest_is_seen(tree: Tree) -> None:
+def test_another_device_in_a_slot_that_was_of_no_interest_is_seen(tree: SysfsTree) -> None:
     source = tree.source()
     folder = tree.pci(PATH, BRIDGE)
     assert (source.read().sysfs or tree.read()).pci == ()
@@ -206,7 +206,7 @@ def test_another_device_in_a_slot_that_was_of_no_interest_is_seen(tree: Tree) ->
     assert len(facts.pci) == 1
 
 
-def test_a_kernel_without_pci_is_no_error(tree: Tree) -> None:
+def test_a_kernel_without_pci_is_no_error(tree: SysfsTree) -> None:
     (tree.sys / "bus/pci/devices").rmdir()
     (tree.sys / "bus/pci").rmdir()
 
@@ -214,7 +214,7 @@ def test_a_kernel_without_pci_is_no_error(tree: Tree) -> None:
 
 
 def test_a_root_that_is_no_sysfs_is_an_error(tmp_path: Path) -> None:
-    tree = Tree(tmp_path)
+    tree = SysfsTree(tmp_path)
     (tree.sys / "bus").rename(tmp_path / "elsewhere")
 
     assert tree.read().errors == (f"{tree.sys}/bus/pci/devices: No such file or directory",)
@@ -225,7 +225,7 @@ def test_a_root_that_is_no_sysfs_is_an_error(tmp_path: Path) -> None:
 def test_no_bytes_in_attributes_make_reading_raise(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:
-    tree = Tree(tmp_path_factory.mktemp("sysfs"))
+    tree = SysfsTree(tmp_path_factory.mktemp("sysfs"))
     folder = tree.pci(PATH)
     for name, raw in contents.items():
         (folder / name).write_bytes(raw)

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from node.inventory.net_facts import RdmaDevice, RdmaFile, RdmaPort
-from tests.node.sysfs.tree import INFINIBAND, PORT, Tree, again, read_during
+from tests.node.sysfs.tree import INFINIBAND, PORT, SysfsTree, again, read_during
 
 PF = "pci0000:15/0000:15:01.0/0000:1a:00.0"
 PATH = f"{PF}/infiniband/mlx5_0"
@@ -16,11 +16,11 @@ ROCE = PORT | {"link_layer": "Ethernet", "gid_attrs/ndevs/0": "ens1np0", "pkeys/
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Tree:
-    return Tree(tmp_path)
+def tree(tmp_path: Path) -> SysfsTree:
+    return SysfsTree(tmp_path)
 
 
-def test_a_device_has_everything_that_sysfs_shows(tree: Tree) -> None:
+def test_a_device_has_everything_that_sysfs_shows(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH)
     for name, numbers in (("uverbs12", "231:204"), ("umad3", "231:3"), ("issm3", "231:67")):
         tree.rdma_file(folder, name, numbers)
@@ -44,20 +44,20 @@ def test_a_device_has_everything_that_sysfs_shows(tree: Tree) -> None:
     )
 
 
-def test_a_port_on_ethernet_names_its_interface(tree: Tree) -> None:
+def test_a_port_on_ethernet_names_its_interface(tree: SysfsTree) -> None:
     tree.infiniband(PATH, ports={1: ROCE})
 
     (port,) = tree.read().rdma[0].ports
     assert (port.interface, port.link_layer, port.pkey) == ("ens1np0", "Ethernet", "0xffff")
 
 
-def test_ports_are_in_the_order_of_their_numbers(tree: Tree) -> None:
+def test_ports_are_in_the_order_of_their_numbers(tree: SysfsTree) -> None:
     tree.infiniband(PATH, ports={10: PORT, 2: ROCE, 1: PORT})
 
     assert [port.port for port in tree.read().rdma[0].ports] == [1, 2, 10]
 
 
-def test_what_a_driver_does_not_have_is_none_and_no_error(tree: Tree) -> None:
+def test_what_a_driver_does_not_have_is_none_and_no_error(tree: SysfsTree) -> None:
     tree.infiniband(
         f"{PF}/infiniband/rdmap0",
         {name: INFINIBAND[name] for name in ("node_type", "node_guid", "sys_image_guid")},
@@ -72,7 +72,7 @@ def test_what_a_driver_does_not_have_is_none_and_no_error(tree: Tree) -> None:
     assert (device.ports[0].pkey, device.ports[0].interface) == (None, None)
 
 
-def test_character_devices_belong_to_the_device_that_they_name(tree: Tree) -> None:
+def test_character_devices_belong_to_the_device_that_they_name(tree: SysfsTree) -> None:
     first, second = tree.infiniband(PATH), tree.infiniband("pci0000:15/0000:1b:00.0/infiniband/mlx5_1")
     tree.rdma_file(first, "uverbs1", "231:193")
     tree.rdma_file(second, "uverbs0", "231:192")
@@ -82,7 +82,7 @@ def test_character_devices_belong_to_the_device_that_they_name(tree: Tree) -> No
     assert tree.read().errors == ()
 
 
-def test_a_device_that_udev_renames_keeps_its_character_devices(tree: Tree) -> None:
+def test_a_device_that_udev_renames_keeps_its_character_devices(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH)
     tree.rdma_file(folder, "uverbs0", "231:192")
     source = tree.source()
@@ -97,7 +97,7 @@ def test_a_device_that_udev_renames_keeps_its_character_devices(tree: Tree) -> N
     assert (device.name, [file.name for file in device.files]) == ("ibp26s0", ["uverbs0"])
 
 
-def test_character_devices_and_ports_that_appear_after_the_device_are_seen(tree: Tree) -> None:
+def test_character_devices_and_ports_that_appear_after_the_device_are_seen(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH, ports={})
     source = tree.source()
     assert again(source).rdma[0].ports == ()
@@ -112,7 +112,7 @@ def test_character_devices_and_ports_that_appear_after_the_device_are_seen(tree:
     assert device.files == (RdmaFile("uverbs0", 231, 192),)
 
 
-def test_a_port_that_goes_down_and_up_is_seen_and_one_that_does_not_is_the_same_value(tree: Tree) -> None:
+def test_a_port_that_goes_down_and_up_is_seen_and_one_that_does_not_is_the_same_value(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH)
     source = tree.source()
     first = again(source).rdma[0]
@@ -131,7 +131,7 @@ def test_a_port_that_goes_down_and_up_is_seen_and_one_that_does_not_is_the_same_
     assert again(source).rdma[0] == first
 
 
-def test_an_active_port_that_loses_lanes_or_gets_another_partition_key_is_seen(tree: Tree) -> None:
+def test_an_active_port_that_loses_lanes_or_gets_another_partition_key_is_seen(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH)
     source = tree.source()
     again(source)
@@ -143,7 +143,7 @@ def test_an_active_port_that_loses_lanes_or_gets_another_partition_key_is_seen(t
     assert (port.rate, port.pkey) == ("100 Gb/sec (1X NDR)", "0x8001")
 
 
-def test_a_device_that_is_removed_and_made_again_is_read_again(tree: Tree) -> None:
+def test_a_device_that_is_removed_and_made_again_is_read_again(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH)
     source = tree.source()
     again(source)
@@ -159,7 +159,7 @@ def test_a_device_that_is_removed_and_made_again_is_read_again(tree: Tree) -> No
 @pytest.mark.parametrize(
     "name", ["node_type", "node_guid", "sys_image_guid", "ports/1/state", "ports/1/rate", "ports/1/link_layer"]
 )
-def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: str) -> None:
+def test_a_missing_attribute_costs_itself_only_and_is_named(tree: SysfsTree, name: str) -> None:
     folder = tree.infiniband(PATH)
     tree.infiniband("pci0000:15/0000:1b:00.0/infiniband/mlx5_1")
     (folder / name).unlink()
@@ -170,7 +170,7 @@ def test_a_missing_attribute_costs_itself_only_and_is_named(tree: Tree, name: st
     assert [device.hca_type for device in facts.rdma] == ["MT4129", "MT4129"]
 
 
-def test_ports_that_are_a_file_are_named(tree: Tree) -> None:
+def test_ports_that_are_a_file_are_named(tree: SysfsTree) -> None:
     folder = tree.infiniband(PATH, ports={})
     (folder / "ports").write_text("")
 
@@ -181,7 +181,7 @@ def test_ports_that_are_a_file_are_named(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("text", ["231", "a:b", "-1:2", ""])
-def test_numbers_of_a_character_device_that_are_none_are_quoted(tree: Tree, text: str) -> None:
+def test_numbers_of_a_character_device_that_are_none_are_quoted(tree: SysfsTree, text: str) -> None:
     folder = tree.infiniband(PATH)
     tree.rdma_file(folder, "uverbs0", text)
     tree.rdma_file(folder, "umad0", "231:0")
@@ -192,7 +192,7 @@ def test_numbers_of_a_character_device_that_are_none_are_quoted(tree: Tree, text
     assert [file.name for file in facts.rdma[0].files] == ["umad0"]
 
 
-def test_links_to_themselves_are_named_and_links_to_nothing_have_vanished(tree: Tree) -> None:
+def test_links_to_themselves_are_named_and_links_to_nothing_have_vanished(tree: SysfsTree) -> None:
     tree.infiniband(PATH)
     (tree.sys / "class/infiniband/mlx5_8").symlink_to("mlx5_8")
     (tree.sys / "class/infiniband/mlx5_9").symlink_to("../../devices/pci0000:15/infiniband/mlx5_9")
@@ -207,7 +207,7 @@ def test_links_to_themselves_are_named_and_links_to_nothing_have_vanished(tree: 
     assert [device.name for device in facts.rdma] == ["mlx5_0"]
 
 
-def test_a_device_without_hardware_is_listed_and_belongs_to_no_function(tree: Tree) -> None:
+def test_a_device_without_hardware_is_listed_and_belongs_to_no_function(tree: SysfsTree) -> None:
     tree.infiniband("virtual/infiniband/rxe0")
 
     facts = tree.read()
@@ -216,7 +216,7 @@ def test_a_device_without_hardware_is_listed_and_belongs_to_no_function(tree: Tr
     assert (facts.pci, facts.errors) == ((), ())
 
 
-def test_a_device_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> None:
+def test_a_device_that_vanishes_while_it_is_read_is_no_error(tree: SysfsTree) -> None:
     tree.infiniband("pci0000:15/0000:1b:00.0/infiniband/mlx5_1")
     source = tree.source()
     for _ in range(100):
@@ -240,7 +240,7 @@ def test_a_device_that_vanishes_while_it_is_read_is_no_error(tree: Tree) -> None
 def test_no_bytes_in_attributes_make_reading_raise_or_break_text(
     tmp_path_factory: pytest.TempPathFactory, contents: dict[str, bytes]
 ) -> None:
-    tree = Tree(tmp_path_factory.mktemp("sysfs"))
+    tree = SysfsTree(tmp_path_factory.mktemp("sysfs"))
     folder = tree.infiniband(PATH, ports={1: ROCE})
     for name, raw in contents.items():
         (folder / name).write_bytes(raw)

@@ -63,7 +63,7 @@ BRIDGE = {"class": "0x060400", "vendor": "0x1000", "device": "0xc030"}
 
 
 @dataclass
-class Tree:
+class SysfsTree:
     """A machine under ``root``; device files are plain files with their numbers in ``devices``, by path."""
 
     root: Path

@@ -17,7 +17,7 @@ from tests.making.recorded_cases import files_in
 FOLDER = Path(__file__).parents[2] / "vectors" / "topology"
 
 
-class Machine(NamedTuple):
+class TopologyMachine(NamedTuple):
     """A published matrix by the names of row and column, the devices that should give it, and the recorded node."""
 
     matrix: dict[tuple[str, str], str]
@@ -30,14 +30,14 @@ def names() -> list[str]:
 
 
 @cache
-def machine(name: str) -> Machine:
+def machine(name: str) -> TopologyMachine:
     data = yaml.safe_load((FOLDER / f"{name}.yaml").read_text())
     head, *rows = [line.split() for line in data["matrix"].splitlines()]
     matrix = {(row[0], column): cell for row in rows for column, cell in zip(head, row[1:], strict=True)}
     described = data.get("devices", {})
     addresses = {label: facts["at"].rpartition("/")[2] for label, facts in described.items()}
     devices = {label: _device(label, facts, addresses) for label, facts in described.items()}
-    return Machine(matrix, devices, data.get("recorded", ""))
+    return TopologyMachine(matrix, devices, data.get("recorded", ""))
 
 
 def _device(label: str, facts: dict[str, object], addresses: dict[str, str]) -> Device:

@@ -12,7 +12,7 @@ from node.topology.cells import topology_of
 from node.topology.model import Cell, CellLevel, Place, Topology
 from ostler.drawing.text_forms import relation
 from sandbox.nodes import path
-from tests.node.topology.machines import Machine, machine, names
+from tests.node.topology.machines import TopologyMachine, machine, names
 
 COMPOSED = [name for name in names() if machine(name).devices]
 RECORDED = [name for name in names() if machine(name).recorded]
@@ -22,7 +22,7 @@ def topology_of_machine(name: str) -> Topology:
     return topology_of(places_of(machine(name).devices.values()))
 
 
-def differing(published: Machine, places: dict[str, Place]) -> list[str]:
+def differing(published: TopologyMachine, places: dict[str, Place]) -> list[str]:
     return [
         f"{row} {column}: {cell} published, {found} here"
         for (row, column), cell in published.matrix.items()

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.node.watching import Shown, Watcher
+from tests.node.watching import Shown, WatchingProcess
 
 PRELOAD = "libumockdev-preload.so.0"
 
 
-class Bed:
+class UdevBed:
     """The test bed's process; methods are those of ``tests.node.udev.testbed.Testbed``."""
 
     def __init__(self, process: asyncio.subprocess.Process, root: Path) -> None:
@@ -59,7 +59,7 @@ class Bed:
         return json.loads(line)
 
 
-class Machine(Watcher):
+class UdevMachine(WatchingProcess):
     """The watcher on the mocked or the real machine."""
 
     async def sees(self, condition: Callable[[Shown], object], within: float = 120.0) -> Shown:
@@ -89,29 +89,29 @@ async def _process(module: str, *arguments: str, env: dict[str, str]) -> AsyncIt
 
 
 @pytest.fixture
-async def bed() -> AsyncIterator[Bed]:
+async def bed() -> AsyncIterator[UdevBed]:
     if ctypes.util.find_library("umockdev") is None or shutil.which("umockdev-wrapper") is None:
         pytest.skip("needs libumockdev0 and umockdev")
     async with _process("tests.node.udev.testbed", env={**os.environ, "LD_PRELOAD": PRELOAD}) as process:
         assert process.stdout is not None
         root = (await process.stdout.readline()).decode().strip()
         assert root, "the test bed did not start"
-        yield Bed(process, Path(root))
+        yield UdevBed(process, Path(root))
 
 
 @asynccontextmanager
 async def watching(
     *arguments: str, env: dict[str, str] | None = None, module: str = "tests.node.udev.watcher"
-) -> AsyncIterator[Machine]:
+) -> AsyncIterator[UdevMachine]:
     """The watcher, once it listens."""
     async with _process(module, *arguments, env=env or dict(os.environ)) as process:
-        watcher = Machine(process)
+        watcher = UdevMachine(process)
         shown = await watcher.writes(lambda shown: "listening" in shown)
         assert shown["listening"] == "kernel"
         yield watcher
 
 
 @pytest.fixture
-async def watcher(bed: Bed) -> AsyncIterator[Machine]:
+async def watcher(bed: UdevBed) -> AsyncIterator[UdevMachine]:
     async with watching(env=bed.environment) as made:
         yield made

@@ -11,7 +11,7 @@ import pytest
 
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
-from tests.node.udev.conftest import Bed
+from tests.node.udev.conftest import UdevBed
 from tests.node.udev.test_umockdev import NIC, ROOT, switch
 from tests.waiting import eventually
 
@@ -27,7 +27,7 @@ resources:
 
 
 @pytest.fixture
-async def box(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxNode]:
+async def box(bed: UdevBed, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxNode]:
     for name in ("LD_PRELOAD", "UMOCKDEV_DIR"):
         monkeypatch.setenv(name, bed.environment[name])
     flags = {"--nvidia-library": "/nonexistent/libnvidia-ml.so.1"}
@@ -53,7 +53,7 @@ async def shown(node: SandboxNode, condition: Callable[[dict[str, agent_pb2.Devi
     await eventually(fulfilled)
 
 
-async def make_vf(bed: Bed, pf: str, number: int) -> str:
+async def make_vf(bed: UdevBed, pf: str, number: int) -> str:
     """A virtual function as the kernel makes it, with its driver."""
     vf = await bed.add("pci", f"0000:84:01.{number}", ROOT, **{**NIC, "device": "0x101e"})
     await bed.link(f"{vf}/physfn", pf)
@@ -63,7 +63,9 @@ async def make_vf(bed: Bed, pf: str, number: int) -> str:
     return vf
 
 
-async def test_virtual_functions_that_are_made_reach_the_kubelet_within_a_second(bed: Bed, box: SandboxNode) -> None:
+async def test_virtual_functions_that_are_made_reach_the_kubelet_within_a_second(
+    bed: UdevBed, box: SandboxNode
+) -> None:
     pf = await bed.add("pci", "0000:84:00.0", ROOT, **NIC, sriov_totalvfs="8", sriov_numvfs="2")
     for number in range(2):
         await make_vf(bed, pf, number)
@@ -76,7 +78,7 @@ async def test_virtual_functions_that_are_made_reach_the_kubelet_within_a_second
     await box.kubelet.wait_for(VFS, healthy=2)
 
 
-async def test_a_nic_that_is_plugged_in_bound_and_pulled_out_is_shown_so(bed: Bed, box: SandboxNode) -> None:
+async def test_a_nic_that_is_plugged_in_bound_and_pulled_out_is_shown_so(bed: UdevBed, box: SandboxNode) -> None:
     nic = await bed.add("pci", "0000:84:00.0", await switch(bed), **NIC)
     await shown(box, lambda devices: NAME in devices)
     await bed.link(f"{nic}/driver", "/sys/bus/pci/drivers/mlx5_core")

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from sandbox.node import SandboxNode
-from tests.node.udev.conftest import Bed
+from tests.node.udev.conftest import UdevBed
 from tests.node.udev.test_agent import listening
 from tests.node.udev.test_umockdev import NIC, ROOT
 from tests.waiting import eventually
@@ -51,7 +51,7 @@ def cables() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-async def box(bed: Bed, cables: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxNode]:
+async def box(bed: UdevBed, cables: list[str], monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[SandboxNode]:
     for number, name in enumerate(cables):
         path = await bed.add("pci", f"0000:{84 + number}:00.0", ROOT, **{**NIC, "numa_node": "-1"})
         await bed.link(f"{path}/driver", "/sys/bus/pci/drivers/mlx5_core")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.node.udev.conftest import Bed, Machine
+from tests.node.udev.conftest import UdevBed, UdevMachine
 
 ROOT = "/sys/devices/pci0000:80"
 BRIDGE = {"class": "0x060400", "vendor": "0x1000", "device": "0xc030"}
@@ -24,14 +24,14 @@ def interfaces(facts: dict[str, Any]) -> set[str]:
     return {interface["name"] for interface in facts["interfaces"]}
 
 
-async def switch(bed: Bed) -> str:
+async def switch(bed: UdevBed) -> str:
     """A PCIe switch below a root port; devices go below its downstream port."""
     port = await bed.add("pci", "0000:80:01.0", ROOT, **BRIDGE)
     upstream = await bed.add("pci", "0000:81:00.0", port, **BRIDGE)
     return await bed.add("pci", "0000:82:00.0", upstream, **BRIDGE)
 
 
-async def test_a_gpu_that_is_plugged_in_is_there_with_its_place_in_the_tree(bed: Bed, watcher: Machine) -> None:
+async def test_a_gpu_that_is_plugged_in_is_there_with_its_place_in_the_tree(bed: UdevBed, watcher: UdevMachine) -> None:
     below = await switch(bed)
     await bed.add("pci", "0000:83:00.0", below, **GPU)
     shown = await watcher.sees(lambda facts: "0000:83:00.0" in functions(facts))
@@ -39,14 +39,14 @@ async def test_a_gpu_that_is_plugged_in_is_there_with_its_place_in_the_tree(bed:
     assert [each["path"] for each in shown["facts"]["pci"] if each["address"] == "0000:83:00.0"] == [path]
 
 
-async def test_a_gpu_that_is_pulled_out_is_gone(bed: Bed, watcher: Machine) -> None:
+async def test_a_gpu_that_is_pulled_out_is_gone(bed: UdevBed, watcher: UdevMachine) -> None:
     gpu = await bed.add("pci", "0000:83:00.0", await switch(bed), **GPU)
     await watcher.sees(lambda facts: "0000:83:00.0" in functions(facts))
     await bed.remove(gpu)
     await watcher.sees(lambda facts: "0000:83:00.0" not in functions(facts))
 
 
-async def test_a_driver_that_is_bound_unbound_or_replaced_is_seen(bed: Bed, watcher: Machine) -> None:
+async def test_a_driver_that_is_bound_unbound_or_replaced_is_seen(bed: UdevBed, watcher: UdevMachine) -> None:
     gpu = await bed.add("pci", "0000:83:00.0", ROOT, **GPU)
     await watcher.sees(lambda facts: "0000:83:00.0" in functions(facts))
 
@@ -60,7 +60,9 @@ async def test_a_driver_that_is_bound_unbound_or_replaced_is_seen(bed: Bed, watc
     await bind("vfio-pci")
 
 
-async def test_an_interface_that_moves_to_a_pod_is_gone_and_its_function_is_not(bed: Bed, watcher: Machine) -> None:
+async def test_an_interface_that_moves_to_a_pod_is_gone_and_its_function_is_not(
+    bed: UdevBed, watcher: UdevMachine
+) -> None:
     nic = await bed.add("pci", "0000:84:00.0", ROOT, **NIC)
     await bed.link(f"{nic}/driver", "/sys/bus/pci/drivers/mlx5_core")
     moved = await bed.add("net", "net/ens1np0", nic, operstate="up", type="1", mtu="9000", ifindex="5")
@@ -72,7 +74,7 @@ async def test_an_interface_that_moves_to_a_pod_is_gone_and_its_function_is_not(
     await watcher.sees(lambda facts: interfaces(facts) == {"eth0"})
 
 
-async def test_an_rdma_device_comes_with_its_ports_and_goes(bed: Bed, watcher: Machine) -> None:
+async def test_an_rdma_device_comes_with_its_ports_and_goes(bed: UdevBed, watcher: UdevMachine) -> None:
     nic = await bed.add("pci", "0000:84:00.0", ROOT, **{**NIC, "class": "0x020700"})
     rdma = f"{nic}/infiniband/mlx5_0"
     await bed.write(f"{rdma}/ports/1/state", "1: DOWN")
@@ -86,7 +88,7 @@ async def test_an_rdma_device_comes_with_its_ports_and_goes(bed: Bed, watcher: M
     await watcher.sees(lambda facts: facts["rdma"] == [])
 
 
-async def test_virtual_functions_that_are_made_are_seen_together(bed: Bed, watcher: Machine) -> None:
+async def test_virtual_functions_that_are_made_are_seen_together(bed: UdevBed, watcher: UdevMachine) -> None:
     pf = await bed.add("pci", "0000:84:00.0", ROOT, **NIC, sriov_totalvfs="8", sriov_numvfs="0")
     await watcher.sees(lambda facts: "0000:84:00.0" in functions(facts))
     scans = watcher.latest["scans"]
@@ -104,7 +106,7 @@ async def test_virtual_functions_that_are_made_are_seen_together(bed: Bed, watch
     assert {each["vf_index"] for each in shown["facts"]["pci"] if each["physfn"]} == set(range(8))
 
 
-async def test_pods_interfaces_are_no_reason_to_scan(bed: Bed, watcher: Machine) -> None:
+async def test_pods_interfaces_are_no_reason_to_scan(bed: UdevBed, watcher: UdevMachine) -> None:
     before = watcher.latest["counts"]
     for number in range(20):
         path = await bed.add("net", f"veth{number}", "/sys/devices/virtual/net", operstate="up")

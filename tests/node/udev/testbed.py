@@ -18,7 +18,7 @@ _Text = ctypes.c_char_p
 _Bed = ctypes.c_void_p
 
 
-class Testbed:
+class _Testbed:
     """libumockdev's test bed; paths of devices begin with /sys."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ def _list(pairs: Mapping[str, str]) -> ctypes.Array[_Text]:
 
 
 def main() -> None:
-    bed = Testbed()
+    bed = _Testbed()
     commands: dict[str, Callable[..., object]] = {
         "add": bed.add,
         "write": bed.write,

@@ -38,12 +38,12 @@ class Quick(Value):
 
 
 @value
-class Nothing(Value):
+class _Nothing(Value):
     pass
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class _Reference:
     x: int
     y: int = 0
     tags: tuple[str, ...] = ()
@@ -88,8 +88,8 @@ def test_a_class_tells_its_parameters_before_the_first_value_is_made() -> None:
 def test_values_of_different_classes_are_not_equal() -> None:
     assert Point(1) != Other(1)
     assert Point(1) != (1, 0, (), [])
-    assert Nothing() == Nothing()
-    assert hash(Nothing()) == hash(Nothing())
+    assert _Nothing() == _Nothing()
+    assert hash(_Nothing()) == hash(_Nothing())
 
 
 def test_arguments_that_do_not_fit_are_errors_that_name_them() -> None:
@@ -102,7 +102,7 @@ def test_arguments_that_do_not_fit_are_errors_that_name_them() -> None:
     with pytest.raises(TypeError, match="Point: too many positional arguments"):
         Point(1, 2, (), [], 5)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="Nothing: too many positional arguments"):
-        Nothing(*(1,))
+        _Nothing(*(1,))
 
 
 def test_fields_replace_and_print_work_as_with_dataclasses() -> None:
@@ -118,7 +118,7 @@ triples = st.tuples(st.integers(0, 2), st.integers(0, 2), st.sampled_from([(), (
 def test_equality_and_hash_agree_with_dataclasses(
     one: tuple[int, int, tuple[str, ...]], two: tuple[int, int, tuple[str, ...]]
 ) -> None:
-    assert (Point(*one) == Point(*two)) == (Reference(*one) == Reference(*two))
+    assert (Point(*one) == Point(*two)) == (_Reference(*one) == _Reference(*two))
     hashed = [(triple[0], triple[1], triple[2]) for triple in (one, two)]
     same = hash(Point(*hashed[0], notes=())) == hash(Point(*hashed[1], notes=()))  # type: ignore[arg-type]
     assert same == (one == two)

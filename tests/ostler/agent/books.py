@@ -51,7 +51,7 @@ def claimed(device: Device) -> Hold:
     return Hold(device.name, Door.DRA, "team/claim", 0.0, owner="uid-claim", state=HoldState.PREPARED)
 
 
-class Kubelet:
+class BooksKubelet:
     """What it says, and when it was asked; ``broken``: the reader fails with what no kubelet does."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Kubelet:
         return Reading(began, self.listed, self.written, self.allocatable)
 
 
-class Containers:
+class _Containers:
     """Pods that have containers, by UID; ``fault``: nobody can tell this time."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ class Containers:
         """Whatever lives is seen."""
 
 
-class Processes:
+class _Processes:
     """What is left on every device."""
 
     def __init__(self) -> None:
@@ -125,8 +125,8 @@ class Desk:
         self, *devices: Device, rule: Rule = BOTH, relieves: bool = False, state_dir: Path = Path("/nowhere")
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.containers = Containers()
-        self.kubelet, self.processes, self.events = Kubelet(), Processes(), RecordedEvents()
+        self.containers = _Containers()
+        self.kubelet, self.processes, self.events = BooksKubelet(), _Processes(), RecordedEvents()
         self.changes: list[float] = []
         self.heard: list[tuple[float, frozenset[tuple[str, str]] | None]] = []
         edges = Edges(lambda: 1e9 + loop.time(), loop.time, lambda: 0.0)
@@ -171,7 +171,7 @@ def play(
     return beside(lambda: Desk(*devices, rule=rule, relieves=relieves, state_dir=state_dir), Desk.run, story)
 
 
-class Pods:
+class BooksPods:
     """What the API server has told."""
 
     def __init__(self, *gone: str) -> None:
@@ -209,6 +209,6 @@ async def deleted_by_force(desk: Desk, uid: str = "a", number: int = 0) -> None:
     desk.books.kubelet_changed()
     await asyncio.sleep(2)
     desk.kubelet.written = desk.kubelet.listed = ()
-    desk.books.keeper.know(Pods(uid))
+    desk.books.keeper.know(BooksPods(uid))
     desk.books.pods_changed()
     await asyncio.sleep(0.5)

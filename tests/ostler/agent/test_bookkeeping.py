@@ -13,7 +13,7 @@ from node.ledger.holds import HeldError
 from node.ledger.processes import Process
 from node.ledger.reader import Holding
 from ostler.agent.handover import LINGER
-from tests.making.grants import Pods
+from tests.making.grants import GrantedPods
 from tests.making.virtual_time import START, beside, now
 from tests.ostler.agent.books import GPU, LATER, PLUGIN, Desk, gpu, offered, part, play, shown
 
@@ -258,7 +258,7 @@ def test_what_overlaps_a_device_on_record_is_refused_before_the_first_reading(ha
 
 def test_a_pod_on_record_that_turns_out_to_be_gone_is_waited_for() -> None:
     async def story(desk: Desk) -> None:
-        pods = Pods()
+        pods = GrantedPods()
         desk.books.keeper.know(pods)
         desk.kubelet.faults = ("the socket does not exist",)
         desk.kubelet.written = (Holding(GPU, "GPU-0", "main", uid="uid-1"),)

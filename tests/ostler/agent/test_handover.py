@@ -27,7 +27,7 @@ TICK = 1.0
 """Seconds between two looks of a real kubelet into its registry."""
 
 
-class Streams:
+class _Streams:
     """What the kubelet has open; it changes over when ``ended`` is set."""
 
     def __init__(self) -> None:
@@ -50,8 +50,8 @@ class Streams:
         return self.ended.is_set()
 
 
-def handover(folder: Path, *, relieves: bool = True, linger: float = 5.0) -> tuple[Handover, Streams]:
-    streams = Streams()
+def handover(folder: Path, *, relieves: bool = True, linger: float = 5.0) -> tuple[Handover, _Streams]:
+    streams = _Streams()
     streams.handover = Handover(folder, lambda: [streams], relieves=relieves, linger=linger)
     return streams.handover, streams
 

@@ -25,7 +25,7 @@ WITHIN = 30.0
 
 
 @dataclass(frozen=True)
-class Trouble:
+class _Trouble:
     """Something that NVML tells of a GPU, how it is judged, and what ends it; ``told``: by an event of the driver."""
 
     begin: Callable[[InjectedNvml], None]
@@ -36,15 +36,15 @@ class Trouble:
 
 
 UNHEALTHY = {
-    "ecc": Trouble(lambda nvml: nvml.ecc(SICK, 4), lambda _: None, "ecc", "uncorrectable"),
-    "recovery": Trouble(
+    "ecc": _Trouble(lambda nvml: nvml.ecc(SICK, 4), lambda _: None, "ecc", "uncorrectable"),
+    "recovery": _Trouble(
         lambda nvml: nvml.recovery(SICK, 1),
         lambda nvml: nvml.recovery(SICK, 0),
         "recovery",
         "the driver asks for a reset of the GPU",
         "reset",
     ),
-    "rows": Trouble(
+    "rows": _Trouble(
         lambda nvml: nvml.rows(SICK, failed=True),
         lambda nvml: nvml.rows(SICK),
         "row-remap",
@@ -53,10 +53,10 @@ UNHEALTHY = {
     ),
 }
 DEGRADED = {
-    "thermal": Trouble(
+    "thermal": _Trouble(
         lambda nvml: nvml.throttle(SICK, HW_THERMAL), lambda nvml: nvml.throttle(SICK, 0), "thermal", "too hot"
     ),
-    "rows": Trouble(
+    "rows": _Trouble(
         lambda nvml: nvml.rows(SICK, pending=True), lambda nvml: nvml.rows(SICK), "row-remap", "row", "reset"
     ),
 }

@@ -26,7 +26,7 @@ from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.making.events import RecordedEvents
 from tests.making.offered_devices import gpu, mig, snapshot
-from tests.ostler.agent.books import Kubelet
+from tests.ostler.agent.books import BooksKubelet
 from tests.ostler.agent.claimed_node import GPU, PLUGIN, ClaimedNode
 from tests.waiting import eventually
 
@@ -34,7 +34,7 @@ WHOLE, PART, OTHER = gpu(1), mig(1, 0), gpu(2)
 RULES = (Rule(GPU, door=Doors.PLUGIN),)
 
 
-class Node:
+class _Node:
     """One door, its ledger and the desk before them."""
 
     def __init__(self, folder: Path, *devices: Device) -> None:
@@ -42,7 +42,7 @@ class Node:
         settings = replace(
             Settings(inventory=InventorySettings(recorded=folder)), rules=RULES, state_dir=folder / "state"
         )
-        self.kubelet, self.events = Kubelet(), RecordedEvents()
+        self.kubelet, self.events = BooksKubelet(), RecordedEvents()
         door = PluginDoor(
             KubeletFolders(folder / "a", folder / "b"),
             lambda _: NotImplemented,
@@ -58,7 +58,7 @@ class Node:
         self.books.begin(relieves=False)
         self.publisher.submit(snapshot(*devices))
 
-    async def __aenter__(self) -> Node:
+    async def __aenter__(self) -> _Node:
         self._tasks = [asyncio.create_task(work) for work in (self.publisher.run(), self.books.run())]
         await self.publisher.published.wait()
         return self
@@ -70,7 +70,7 @@ class Node:
 
 
 async def test_with_one_door_it_is_told_what_pods_have_and_what_that_keeps_from_others(tmp_path: Path) -> None:
-    async with Node(tmp_path, WHOLE, PART, OTHER) as node:
+    async with _Node(tmp_path, WHOLE, PART, OTHER) as node:
         node.kubelet.listed = (Holding(GPU, str(PART.uuid), "main", pod="team/pod"),)
         node.books.kubelet_changed()
         await eventually(lambda: node.desk.report().devices, "the hold is told")
@@ -90,7 +90,7 @@ async def test_with_one_door_it_is_told_what_pods_have_and_what_that_keeps_from_
 
 
 async def test_with_one_door_a_hold_ends_when_the_pod_has_and_the_whole_is_given_again(tmp_path: Path) -> None:
-    async with Node(tmp_path, WHOLE, PART) as node:
+    async with _Node(tmp_path, WHOLE, PART) as node:
         node.kubelet.listed = (Holding(GPU, str(PART.uuid), "main", pod="team/pod"),)
         node.books.kubelet_changed()
         await eventually(lambda: node.desk.report().status.by_plugin == 1, "the hold is told")
@@ -102,14 +102,14 @@ async def test_with_one_door_a_hold_ends_when_the_pod_has_and_the_whole_is_given
 
 
 async def test_with_one_door_a_kubelet_that_does_not_tell_is_named(tmp_path: Path) -> None:
-    async with Node(tmp_path, WHOLE) as node:
+    async with _Node(tmp_path, WHOLE) as node:
         node.kubelet.faults = ("/k/pod-resources/kubelet.sock: UNAVAILABLE: no socket is there",)
         problem = await eventually(lambda: node.desk.report().status.kubelet, "it is told")
         assert problem.startswith("the kubelet has not reported its device allocations yet")
 
 
 async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Path) -> None:
-    async with Node(tmp_path, WHOLE, OTHER) as node:
+    async with _Node(tmp_path, WHOLE, OTHER) as node:
         node.kubelet.listed = (Holding(GPU, str(WHOLE.uuid), "main", pod="team/pod"),)
         node.books.kubelet_changed()
         await eventually(lambda: node.desk.report().devices, "the hold is told")
@@ -124,7 +124,7 @@ async def test_what_is_not_there_or_does_not_drain_is_not_released(tmp_path: Pat
 
 
 async def test_a_draining_device_is_released_by_its_uuid_too(tmp_path: Path) -> None:
-    async with Node(tmp_path, WHOLE) as node:
+    async with _Node(tmp_path, WHOLE) as node:
         node.books.pending_release.off = ""
         node.books.pending_release.update(
             Snapshot(1, (WHOLE,)).devices, (), asyncio.get_running_loop().time() + 1e6, 0.0

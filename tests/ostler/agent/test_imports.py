@@ -107,7 +107,7 @@ class Observed(Hardware):
         return {**super().environment, "PYTHONPATH": path}
 
 
-class Listening(BareKubelet):
+class _Listening(BareKubelet):
     """Asks the agent what it has loaded when it calls Register."""
 
     def __init__(self, root: Path) -> None:
@@ -156,7 +156,7 @@ def over_budget(loaded: set[str], below: set[str], allowed: set[str]) -> list[st
 
 
 async def test_an_agent_loads_before_it_registers_what_the_list_says(short_dir: Path) -> None:
-    kubelet = Listening(short_dir)
+    kubelet = _Listening(short_dir)
     async with kubelet, kubelet.agent:
         pass
     budget = set(BUDGET.read_text().split())

@@ -19,7 +19,7 @@ pytestmark = stub.needs_gcc
 GPU = "nvidia.com/gpu"
 
 
-class Machine:
+class _Machine:
     """The stub library, and a /proc that shows the driver and its MIG instances."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -55,8 +55,8 @@ class Machine:
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path, "a100-mig-4")
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Machine:
+    made = _Machine(tmp_path, "a100-mig-4")
     monkeypatch.setenv(*made.environment())
     return made
 
@@ -71,7 +71,7 @@ async def polling(box: SandboxNode) -> None:
     await eventually(listening)
 
 
-async def test_a_driver_loaded_late_is_found_by_itself(machine: Machine) -> None:
+async def test_a_driver_loaded_late_is_found_by_itself(machine: _Machine) -> None:
     machine.describe("init DRIVER_NOT_LOADED")
     async with machine.box() as box:
         await polling(box)
@@ -81,7 +81,7 @@ async def test_a_driver_loaded_late_is_found_by_itself(machine: Machine) -> None
         await box.kubelet.wait_for(GPU, healthy=4, within=120)
 
 
-async def test_gpus_cut_into_other_instances_are_offered_anew_and_the_old_ones_marked(machine: Machine) -> None:
+async def test_gpus_cut_into_other_instances_are_offered_anew_and_the_old_ones_marked(machine: _Machine) -> None:
     whole = machine.facts
     gpus = tuple(replace(gpu, mig_devices=gpu.mig_devices[:1]) for gpu in whole.gpus)
     machine.facts = replace(whole, gpus=gpus)

@@ -129,7 +129,7 @@ def test_edits_of_mps_have_the_folders_of_one_daemon() -> None:
     assert edits.mounts[1].host_path == f"/run/nvidia/mps/{NAME}/shm"
 
 
-class Agent:
+class _Agent:
     """The service of an agent on a node with the stand-in."""
 
     def __init__(self, folder: Path, *, real: bool = True) -> None:
@@ -171,7 +171,7 @@ def held(*shares: str, known: bool = True) -> OfferContext:
 
 
 async def test_a_share_waits_for_its_daemon_and_the_next_does_not(tmp_path: Path) -> None:
-    agent = Agent(tmp_path)
+    agent = _Agent(tmp_path)
     snapshot = agent.service.observe(found(gpu(0), gpu(1)), (rule(),))
     assert snapshot.host.mps_faults == ()
     (resource,) = shown(snapshot, rule()).resources
@@ -187,7 +187,7 @@ async def test_a_share_waits_for_its_daemon_and_the_next_does_not(tmp_path: Path
 
 
 async def test_a_gpu_held_as_a_whole_joins_its_daemon_when_it_is_free(tmp_path: Path) -> None:
-    agent = Agent(tmp_path)
+    agent = _Agent(tmp_path)
     name = "gpu-0000-0b-00-0"
     whole = Hold(name, Door.DRA, "team/own-daemon", 0.0, owner="uid-1")
     looking = Hold("gpu-0000-1b-00-0", Door.DRA, "team/monitor", 0.0, owner="uid-2", admin=True)
@@ -209,13 +209,13 @@ async def test_a_gpu_held_as_a_whole_joins_its_daemon_when_it_is_free(tmp_path: 
 
 
 async def test_a_device_without_shares_waits_for_nothing(tmp_path: Path) -> None:
-    agent = Agent(tmp_path)
+    agent = _Agent(tmp_path)
     (resource,) = shown(found(gpu(0)), rule(None)).resources
     assert agent.service.starting(NAME, resource.devices) is None
 
 
 async def test_a_daemon_that_fails_refuses_the_pod_and_withholds_the_devices(tmp_path: Path) -> None:
-    agent = Agent(tmp_path)
+    agent = _Agent(tmp_path)
     agent.driver.misbehave("refuse-start")
     snapshot = agent.service.observe(found(gpu(0)), (rule(),))
     (resource,) = shown(snapshot, rule()).resources
@@ -232,7 +232,7 @@ async def test_a_daemon_that_fails_refuses_the_pod_and_withholds_the_devices(tmp
 
 
 async def test_a_recorded_node_cannot_share_by_mps(tmp_path: Path) -> None:
-    agent = Agent(tmp_path, real=False)
+    agent = _Agent(tmp_path, real=False)
     snapshot = agent.service.observe(found(gpu(0)), (rule(),))
     assert reasons(shown(snapshot, rule())) == {
         "a recorded node has no driver that could run MPS; use strategy timeSlicing"
@@ -243,7 +243,7 @@ async def test_a_recorded_node_cannot_share_by_mps(tmp_path: Path) -> None:
 
 
 async def test_what_an_earlier_agent_left_is_kept_until_devices_are_known(tmp_path: Path) -> None:
-    agent = Agent(tmp_path)
+    agent = _Agent(tmp_path)
     agent.service.observe(Snapshot(), (rule(),))
     async with agent.running():
         await asyncio.sleep(0.05)

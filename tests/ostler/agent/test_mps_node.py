@@ -19,7 +19,7 @@ from sandbox.node import SandboxNode
 from tests.making.mounts import needs_mounts, propagating
 from tests.making.mps import MpsStandIn
 from tests.node.nvml import stub
-from tests.ostler.agent.test_nvml import Hardware
+from tests.ostler.agent.test_nvml import NvmlHardware
 from tests.ostler.metrics.scraping import HTTP, samples, scrape
 from tests.waiting import eventually
 
@@ -35,7 +35,7 @@ class SharingNode:
     """A node with eight GPUs that have compute modes, whose driver has the stand-in."""
 
     def __init__(self, folder: Path) -> None:
-        self.hardware = Hardware(folder, "h100-sxm-8")
+        self.hardware = NvmlHardware(folder, "h100-sxm-8")
         self.hardware.write(*(f"gpu{number}.compute_mode 0" for number in range(8)))
         self.driver = MpsStandIn(folder)
         self.root = self.driver.home.root

@@ -21,17 +21,17 @@ from ostler.config.load import load
 from ostler.config.settings import Settings
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
-from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
 from tests.ostler.agent.here import running_part
 from tests.waiting import eventually
 
 POD = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 
 
-class Cluster:
+class _Cluster:
     """An API server with one Node."""
 
-    def __init__(self, server: ApiServer, folder: Path) -> None:
+    def __init__(self, server: StubApiServer, folder: Path) -> None:
         self.server = server
         self.node: dict[str, object] | None = {"machineID": "0123", "systemUUID": "AA-BB"}
         self.kubeconfig = folder / "kubeconfig"
@@ -52,12 +52,12 @@ class Cluster:
         }
         self.kubeconfig.write_text(yaml.safe_dump(content))
 
-    def _respond(self, asked: Asked) -> Answer:
+    def _respond(self, asked: Asked) -> CannedAnswer:
         if asked.method != "GET":
-            return Answer.of(asked.body, 201)
+            return CannedAnswer.of(asked.body, 201)
         if self.node is None:
             return refused(404, "NotFound", 'nodes "worker-1" not found')
-        return Answer.of({"kind": "Node", "status": {"nodeInfo": self.node}})
+        return CannedAnswer.of({"kind": "Node", "status": {"nodeInfo": self.node}})
 
     def settings(self, **flags: str) -> Settings:
         given = {"kubeconfig": str(self.kubeconfig), "node_name": "worker-1", "sys_root": str(self.sys), **flags}
@@ -69,13 +69,13 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with ApiServer() as server:
-        yield Cluster(server, tmp_path)
+def cluster(tmp_path: Path) -> Iterator[_Cluster]:
+    with StubApiServer() as server:
+        yield _Cluster(server, tmp_path)
 
 
 @asynccontextmanager
-async def running(cluster: Cluster, log: EventLog, **flags: str) -> AsyncIterator[NodeEvents]:
+async def running(cluster: _Cluster, log: EventLog, **flags: str) -> AsyncIterator[NodeEvents]:
     environment = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeEvents(cluster.settings(**flags), log, environment)
     async with running_part(part.run()):
@@ -86,7 +86,7 @@ def posting() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "kubernetes events"]
 
 
-async def test_events_of_before_and_after_the_start_are_posted(cluster: Cluster) -> None:
+async def test_events_of_before_and_after_the_start_are_posted(cluster: _Cluster) -> None:
     log = EventLog(SystemClocks(clock=lambda: 1_700_000_000.0))
     log.emit(EventType.WARNING, "ForeignPlugin", "nvidia.com/gpu is served by another plugin")
     async with running(cluster, log) as part:
@@ -121,7 +121,7 @@ def test_warnings_are_posted_and_of_the_others_those_that_change_the_offer(
     assert is_posted(Event(0.0, kind, reason, "")) is posted
 
 
-async def test_nothing_is_written_to_a_node_that_is_another_machine(cluster: Cluster) -> None:
+async def test_nothing_is_written_to_a_node_that_is_another_machine(cluster: _Cluster) -> None:
     log = EventLog(SYSTEM)
     log.emit(EventType.WARNING, "ForeignPlugin", "text")
     cluster.node = {"machineID": "ffff", "systemUUID": "AA-BB"}
@@ -137,7 +137,7 @@ async def test_nothing_is_written_to_a_node_that_is_another_machine(cluster: Clu
     assert cluster.reasons == ["ForeignPlugin"]
 
 
-async def test_a_node_and_a_kubeconfig_that_come_later_are_waited_for(cluster: Cluster) -> None:
+async def test_a_node_and_a_kubeconfig_that_come_later_are_waited_for(cluster: _Cluster) -> None:
     log = EventLog(SYSTEM)
     log.emit(EventType.WARNING, "ForeignPlugin", "text")
     cluster.kubeconfig.unlink()
@@ -150,12 +150,12 @@ async def test_a_node_and_a_kubeconfig_that_come_later_are_waited_for(cluster: C
         await eventually(lambda: part.metrics.taken.total == 1)
 
 
-async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) -> None:
+async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: _Cluster) -> None:
     log = EventLog(SYSTEM)
     log.emit(EventType.WARNING, "ForeignPlugin", "text")
     respond = cluster.server.respond
 
-    def without_right(asked: Asked) -> Answer:
+    def without_right(asked: Asked) -> CannedAnswer:
         return respond(asked) if asked.method == "GET" else refused(403, "Forbidden", "cannot create resource events")
 
     cluster.server.respond = without_right
@@ -165,14 +165,14 @@ async def test_a_missing_right_is_shown_and_the_end_is_prompt(cluster: Cluster) 
         await eventually(lambda: part.metrics.failures.total)
 
 
-async def test_a_server_that_hangs_does_not_hold_up_the_end(cluster: Cluster) -> None:
-    cluster.server.respond = lambda _: Answer(wait=True)
+async def test_a_server_that_hangs_does_not_hold_up_the_end(cluster: _Cluster) -> None:
+    cluster.server.respond = lambda _: CannedAnswer(wait=True)
     async with running(cluster, EventLog(SYSTEM)) as part:
         await eventually(lambda: cluster.server.asked)
         assert part.failing == "the API server has not answered yet"
 
 
-async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: _Cluster, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> float:
         raise RuntimeError("no numbers left")
 
@@ -217,7 +217,7 @@ def test_outside_of_a_cluster_there_is_no_such_part(monkeypatch: pytest.MonkeyPa
     assert node_events(load(None, {"--node-name": "a"}, {}).settings, EventLog(SYSTEM)) is None
 
 
-async def test_on_without_a_cluster_says_what_is_missing(cluster: Cluster) -> None:
+async def test_on_without_a_cluster_says_what_is_missing(cluster: _Cluster) -> None:
     settings = load(None, {"--node-name": "a", "--kubernetes-events": "on"}, {}).settings
     part = NodeEvents(settings, EventLog(SYSTEM), ApiEnvironment({}))
     task = asyncio.create_task(part.run())
@@ -227,7 +227,7 @@ async def test_on_without_a_cluster_says_what_is_missing(cluster: Cluster) -> No
 
 
 @pytest.mark.usefixtures("executed_ostler")
-async def test_an_agents_events_reach_its_node(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_agents_events_reach_its_node(cluster: _Cluster, capsys: pytest.CaptureFixture[str]) -> None:
     """The process as it runs on a node; of the client library it loads the transport alone."""
     cluster.node = {"systemUUID": "AA-BB"}
     flags = {

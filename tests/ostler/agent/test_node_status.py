@@ -145,7 +145,7 @@ def test_what_failed_is_due_again_with_its_newest_number(plan: AllocatablePlan) 
     assert plan.wait(120.0) is None
 
 
-class Cluster:
+class _Cluster:
     """An API server with one Node that has four GPUs, and this machine's files."""
 
     def __init__(self, server: ApiServer, folder: Path) -> None:
@@ -175,13 +175,13 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
+def cluster(tmp_path: Path) -> Iterator[_Cluster]:
     with ApiServer() as server:
-        yield Cluster(server, tmp_path)
+        yield _Cluster(server, tmp_path)
 
 
 @asynccontextmanager
-async def running(cluster: Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
+async def running(cluster: _Cluster, log: EventLog) -> AsyncIterator[NodeStatus]:
     environment = ApiEnvironment({}, etc=cluster.etc, random=lambda: 0.5, retry=(0.01, 0.02))
     part = NodeStatus(cluster.settings(), log, environment, rise=0.01)
     part.show([shows(4)])
@@ -194,7 +194,7 @@ def log() -> EventLog:
     return EventLog(SYSTEM)
 
 
-async def test_the_node_says_at_once_what_the_kubelet_says_next(cluster: Cluster) -> None:
+async def test_the_node_says_at_once_what_the_kubelet_says_next(cluster: _Cluster) -> None:
     events = log()
     async with running(cluster, events) as part:
         part.show([shows(3)])
@@ -211,7 +211,7 @@ async def test_the_node_says_at_once_what_the_kubelet_says_next(cluster: Cluster
     assert cluster.writes[0] == body, "nothing but the number, of the very Node that was looked at"
 
 
-async def test_what_the_kubelet_has_reported_already_is_not_written_again(cluster: Cluster) -> None:
+async def test_what_the_kubelet_has_reported_already_is_not_written_again(cluster: _Cluster) -> None:
     async with running(cluster, log()) as part:
         await eventually(lambda: len(cluster.server.requests.writes("nodes")) == 1)
         assert cluster.writes == [], "the first time it is tried without an effect whether the agent may write"
@@ -223,7 +223,7 @@ async def test_what_the_kubelet_has_reported_already_is_not_written_again(cluste
     assert cluster.writes == []
 
 
-async def test_a_missing_right_is_told_once_and_devices_are_shown_all_the_same(cluster: Cluster) -> None:
+async def test_a_missing_right_is_told_once_and_devices_are_shown_all_the_same(cluster: _Cluster) -> None:
     events = log()
     message = f'nodes "{NODE}" is forbidden: cannot patch resource "nodes/status"'
     cluster.server.faults.add("patch", status=403, resource="nodes", count=-1, message=message)
@@ -249,7 +249,7 @@ async def test_a_missing_right_is_told_once_and_devices_are_shown_all_the_same(c
     assert len(events.recent) == 1
 
 
-async def test_a_conflict_or_a_server_that_is_busy_is_tried_again_without_an_event(cluster: Cluster) -> None:
+async def test_a_conflict_or_a_server_that_is_busy_is_tried_again_without_an_event(cluster: _Cluster) -> None:
     events = log()
     cluster.server.faults.add("patch", status=409, resource="nodes", count=2)
     cluster.server.faults.add("get", status=500, resource="nodes", count=1)
@@ -259,7 +259,7 @@ async def test_a_conflict_or_a_server_that_is_busy_is_tried_again_without_an_eve
     assert events.recent == ()
 
 
-async def test_another_machines_node_is_not_written(cluster: Cluster) -> None:
+async def test_another_machines_node_is_not_written(cluster: _Cluster) -> None:
     events = log()
     cluster.server.store.patch("nodes", NODE, {"status": {"nodeInfo": {"machineID": "ffff"}}}, part="status")
     async with running(cluster, events) as part:
@@ -272,7 +272,7 @@ async def test_another_machines_node_is_not_written(cluster: Cluster) -> None:
     assert cluster.server.requests.writes("nodes") == []
 
 
-async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_fault_of_ours_ends_the_part_and_is_said(cluster: _Cluster, caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> float:
         raise RuntimeError("no numbers left")
 

@@ -24,7 +24,7 @@ health: {quiet: {looks: 1}}
 """Well again at the first look that finds it so; the next look may be ten seconds away."""
 
 
-class Hardware:
+class NvmlHardware:
     """A stub library and the description of what it serves."""
 
     def __init__(self, folder: Path, name: str) -> None:
@@ -44,20 +44,20 @@ class Hardware:
 
 
 @pytest.fixture
-def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hardware:
-    made = Hardware(tmp_path, "h100-sxm-8")
+def hardware(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> NvmlHardware:
+    made = NvmlHardware(tmp_path, "h100-sxm-8")
     monkeypatch.setenv(stub.VARIABLE, str(made.file))
     return made
 
 
-async def test_gpus_of_the_real_binding_are_served(hardware: Hardware) -> None:
+async def test_gpus_of_the_real_binding_are_served(hardware: NvmlHardware) -> None:
     async with hardware.box() as box:
         await box.registered()
         given = await box.give(GPU, 8)
         assert set(given.ids) == {gpu.uuid for gpu in hardware.facts.gpus}
 
 
-async def test_a_gpu_that_is_lost_and_back_is_seen_through_the_binding(hardware: Hardware) -> None:
+async def test_a_gpu_that_is_lost_and_back_is_seen_through_the_binding(hardware: NvmlHardware) -> None:
     async with hardware.box(SOON) as box:
         await box.registered()
         hardware.write(stub.lost(2))
@@ -69,7 +69,7 @@ async def test_a_gpu_that_is_lost_and_back_is_seen_through_the_binding(hardware:
         await box.kubelet.wait_for(GPU, healthy=8, within=120)
 
 
-async def test_a_gpu_lost_before_the_start_is_listed_unhealthy_under_its_id(hardware: Hardware) -> None:
+async def test_a_gpu_lost_before_the_start_is_listed_unhealthy_under_its_id(hardware: NvmlHardware) -> None:
     async with hardware.box() as box:
         await box.registered()
         hardware.write(stub.lost(5))
@@ -80,7 +80,7 @@ async def test_a_gpu_lost_before_the_start_is_listed_unhealthy_under_its_id(hard
         assert shown == {str(gpu.uuid): gpu.index != 5 for gpu in hardware.facts.gpus}
 
 
-async def test_a_driver_that_comes_later_is_found_without_a_restart(hardware: Hardware) -> None:
+async def test_a_driver_that_comes_later_is_found_without_a_restart(hardware: NvmlHardware) -> None:
     hardware.write("init DRIVER_NOT_LOADED")
     async with hardware.box() as box:
         await eventually(lambda: _ready(box))
@@ -96,7 +96,7 @@ async def _ready(box: SandboxNode) -> bool:
     return (await box.agent.status()).ready
 
 
-async def test_a_driver_and_library_that_do_not_match_make_devices_unknown_and_not_gone(hardware: Hardware) -> None:
+async def test_a_driver_and_library_that_do_not_match_make_devices_unknown_and_not_gone(hardware: NvmlHardware) -> None:
     async with hardware.box() as box:
         await box.registered()
         hardware.write("init LIB_RM_VERSION_MISMATCH", "error.* UNINITIALIZED")

@@ -26,7 +26,7 @@ MOVES = Rule("example.com/nic", door=Doors.DRA, moves_interface=True)
 STAYS = replace(MOVES, moves_interface=False)
 
 
-class Place:
+class _Place:
     """A runtime that can be started, and the part of the agent that connects to it."""
 
     def __init__(self, root: Path) -> None:
@@ -51,13 +51,13 @@ class Place:
 
 
 @pytest.fixture
-async def place(tmp_path: Path) -> AsyncIterator[Place]:
-    made = Place(tmp_path)
+async def place(tmp_path: Path) -> AsyncIterator[_Place]:
+    made = _Place(tmp_path)
     yield made
     await made.runtime.stop()
 
 
-async def test_nothing_connects_until_a_rule_moves_interfaces(place: Place) -> None:
+async def test_nothing_connects_until_a_rule_moves_interfaces(place: _Place) -> None:
     await place.runtime.start()
     part = place.part()
     running = asyncio.create_task(part.run())
@@ -74,7 +74,7 @@ async def test_nothing_connects_until_a_rule_moves_interfaces(place: Place) -> N
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_without_a_runtime_nothing_is_movable_and_an_event_says_why(place: Place) -> None:
+async def test_without_a_runtime_nothing_is_movable_and_an_event_says_why(place: _Place) -> None:
     part = place.part()
     running = asyncio.create_task(part.run())
     part.use([MOVES])
@@ -92,7 +92,7 @@ async def test_without_a_runtime_nothing_is_movable_and_an_event_says_why(place:
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_runtime_that_restarts_withdraws_nothing_and_one_that_stays_away_does(place: Place) -> None:
+async def test_a_runtime_that_restarts_withdraws_nothing_and_one_that_stays_away_does(place: _Place) -> None:
     await place.runtime.start()
     part = place.part(patience=0.05)
     running = asyncio.create_task(part.run())
@@ -110,7 +110,7 @@ async def test_a_runtime_that_restarts_withdraws_nothing_and_one_that_stays_away
     await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_short_absence_is_no_reason(place: Place) -> None:
+async def test_a_short_absence_is_no_reason(place: _Place) -> None:
     await place.runtime.start()
     part = place.part(patience=3600.0)
     running = asyncio.create_task(part.run())

@@ -155,7 +155,7 @@ def server() -> Iterator[ApiServer]:
         yield running_server
 
 
-class Desk:
+class _Desk:
     """The part at a stand-in, with a kubelet whose record is written here."""
 
     def __init__(self, server: ApiServer) -> None:
@@ -202,18 +202,18 @@ class Desk:
 
 
 @asynccontextmanager
-async def running(desk: Desk) -> AsyncIterator[Desk]:
+async def running(desk: _Desk) -> AsyncIterator[_Desk]:
     async with background(desk.part.run()):
         yield desk
 
 
 @pytest.fixture
-async def desk(server: ApiServer) -> AsyncIterator[Desk]:
-    async with running(Desk(server)) as made:
+async def desk(server: ApiServer) -> AsyncIterator[_Desk]:
+    async with running(_Desk(server)) as made:
         yield made
 
 
-async def test_a_pod_that_got_its_recorded_devices_is_noted_and_nothing_else_is_written(desk: Desk) -> None:
+async def test_a_pod_that_got_its_recorded_devices_is_noted_and_nothing_else_is_written(desk: _Desk) -> None:
     uid = desk.pod("a", {DEVICE_NUMBERS: "2,1", "mine": "stays"}, 2)
     await desk.known(1)
     desk.give(uid, "g1", "g2")
@@ -225,7 +225,7 @@ async def test_a_pod_that_got_its_recorded_devices_is_noted_and_nothing_else_is_
     assert object_at(pod, "status")["phase"] == "Pending"
 
 
-async def test_swapped_records_are_written_on_both_pods(desk: Desk) -> None:
+async def test_swapped_records_are_written_on_both_pods(desk: _Desk) -> None:
     first = desk.pod("a", {DEVICE_NUMBERS: "0,1", DEVICES: "g0,g1"}, 2, bound=1)
     second = desk.pod("b", {DEVICE_NUMBERS: "2,3"}, 2, bound=2)
     await desk.known(2)
@@ -240,7 +240,7 @@ async def test_swapped_records_are_written_on_both_pods(desk: Desk) -> None:
     assert desk.events.events == [(EventType.NORMAL, SWAPPED, text)]
 
 
-async def test_a_pod_with_other_devices_than_recorded_is_mended_and_told_of(desk: Desk) -> None:
+async def test_a_pod_with_other_devices_than_recorded_is_mended_and_told_of(desk: _Desk) -> None:
     uid = desk.pod("a", {DEVICE_NUMBERS: "0,1"}, 2)
     await desk.known(1)
     desk.give(uid, "g6", "g7")
@@ -255,7 +255,7 @@ async def test_a_pod_with_other_devices_than_recorded_is_mended_and_told_of(desk
 
 
 async def test_what_an_earlier_process_has_noted_is_not_told_again(server: ApiServer) -> None:
-    desk = Desk(server)
+    desk = _Desk(server)
     uid = desk.pod("a", {DEVICE_NUMBERS: "6", ALLOCATED: "g6"}, 1)
     desk.give(uid, "g6")
     async with running(desk):
@@ -265,7 +265,7 @@ async def test_what_an_earlier_process_has_noted_is_not_told_again(server: ApiSe
     assert not server.requests.of("patch", "pods")
 
 
-async def test_a_pod_that_ends_frees_its_record(desk: Desk) -> None:
+async def test_a_pod_that_ends_frees_its_record(desk: _Desk) -> None:
     desk.pod("a", {DEVICE_NUMBERS: "0"}, 1)
     desk.pod("b", {DEVICE_NUMBERS: "1"}, 1)
     await desk.known(2)
@@ -275,7 +275,7 @@ async def test_a_pod_that_ends_frees_its_record(desk: Desk) -> None:
     await desk.known(0)
 
 
-async def test_many_pods_with_other_devices_cause_few_events(desk: Desk) -> None:
+async def test_many_pods_with_other_devices_cause_few_events(desk: _Desk) -> None:
     uids = [desk.pod(f"p{n}", {DEVICE_NUMBERS: "0"}, 1) for n in range(MOST_EVENTS + 5)]
     await desk.known(len(uids))
     for uid in uids:
@@ -285,7 +285,7 @@ async def test_many_pods_with_other_devices_cause_few_events(desk: Desk) -> None
 
 
 async def test_without_the_right_to_write_people_are_told_once_and_the_agent_goes_on_trying(server: ApiServer) -> None:
-    desk = Desk(server)
+    desk = _Desk(server)
     server.faults.add("patch", status=403, resource="pods", count=-1, message="pods is forbidden")
     async with running(desk):
         uid = desk.pod("a", {DEVICE_NUMBERS: "0"}, 1)
@@ -308,7 +308,7 @@ async def test_pods_of_one_size_that_arrive_in_reversed_order_end_with_annotatio
     short_dir: Path, server: ApiServer
 ) -> None:
     """Through a real kubelet's calls: final annotations equal podresources."""
-    desk = Desk(server)
+    desk = _Desk(server)
     server.store.create("nodes", {"metadata": {"name": NODE}})
     kubeconfig = str(server.kubeconfig(short_dir / "kubeconfig"))
     served = agent(short_dir, node_name=NODE, kubeconfig=kubeconfig, kubernetes_recorded_devices="on")

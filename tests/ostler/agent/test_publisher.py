@@ -53,7 +53,7 @@ class Books(Bookkeeping):
         self.shows += 1
 
 
-class NoEvents:
+class _NoEvents:
     def emit(self, kind: EventType, reason: str, message: str) -> None:
         raise AssertionError(message)
 
@@ -61,7 +61,7 @@ class NoEvents:
 @contextlib.asynccontextmanager
 async def publishing(door: Window, state: Path, books: Books) -> AsyncIterator[Publisher]:
     settings = replace(Settings(), state_dir=state, rules=(Rule("nvidia.com/gpu", door=Doors.BOTH),))
-    publisher = Publisher(settings, door, NoEvents())
+    publisher = Publisher(settings, door, _NoEvents())
     publisher.follow_ledger(books)
     async with background(publisher.run()):
         yield publisher

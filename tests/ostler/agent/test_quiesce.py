@@ -22,7 +22,7 @@ pytestmark = stub.needs_gcc
 GPU = "nvidia.com/gpu"
 
 
-class Driver:
+class _Driver:
     """The stub library as a driver of some version."""
 
     def __init__(self, folder: Path) -> None:
@@ -48,14 +48,14 @@ class Driver:
 
 
 @pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Driver:
-    made = Driver(tmp_path)
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Driver:
+    made = _Driver(tmp_path)
     monkeypatch.setenv(*made.environment)
     return made
 
 
 @pytest.fixture
-def box(driver: Driver) -> SandboxNode:
+def box(driver: _Driver) -> SandboxNode:
     return SandboxNode(None, flags={"--nvidia-library": str(driver.library)}, reconcile_interval=0.05)
 
 
@@ -69,7 +69,7 @@ async def version(box: SandboxNode) -> str:
 
 
 async def test_quiesce_frees_the_library_and_resume_meets_the_new_driver(
-    driver: Driver, box: SandboxNode, capsys: pytest.CaptureFixture[str]
+    driver: _Driver, box: SandboxNode, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with box:
         await box.registered()
@@ -102,7 +102,7 @@ async def test_status_says_that_it_is_quiesced(box: SandboxNode, capsys: pytest.
         assert [event.reason for event in status.events if event.reason == "Quiesced"]
 
 
-async def test_quiesce_outlives_the_agent_and_keeps_the_ids(driver: Driver, box: SandboxNode) -> None:
+async def test_quiesce_outlives_the_agent_and_keeps_the_ids(driver: _Driver, box: SandboxNode) -> None:
     async with box:
         await box.registered()
         await ostler(box, "quiesce")
@@ -119,7 +119,7 @@ async def _quiesced(box: SandboxNode) -> bool:
     return (await box.agent.status()).quiesced
 
 
-async def test_a_standby_lets_go_of_the_driver_too(driver: Driver, box: SandboxNode) -> None:
+async def test_a_standby_lets_go_of_the_driver_too(driver: _Driver, box: SandboxNode) -> None:
     async with box:
         await box.registered()
         flags = {**box.agent.flags, "--socket": str(box.root / "standby.sock")}

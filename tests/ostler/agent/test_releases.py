@@ -16,7 +16,19 @@ from node.rules import Door, Rule
 from node.sharing import Sharing
 from node.values import replace
 from tests.making.virtual_time import beside
-from tests.ostler.agent.books import BOTH, GPU, PLUGIN, Desk, Pods, allocate, deleted_by_force, gpu, had, offered, play
+from tests.ostler.agent.books import (
+    BOTH,
+    GPU,
+    PLUGIN,
+    BooksPods,
+    Desk,
+    allocate,
+    deleted_by_force,
+    gpu,
+    had,
+    offered,
+    play,
+)
 
 
 def test_an_allocate_for_a_device_that_nobody_had_waits_for_nothing_and_reads_nothing() -> None:
@@ -57,7 +69,7 @@ async def share_while_pods_of_an_earlier_rule_end(desk: Desk) -> asyncio.Task[No
     desk.books.kubelet_changed()
     await asyncio.sleep(2)
     desk.kubelet.written = desk.kubelet.listed = ()
-    desk.books.keeper.know(Pods("a", "b"))
+    desk.books.keeper.know(BooksPods("a", "b"))
     desk.books.pods_changed()
     await asyncio.sleep(0.5)
     shared = HALVES.shared(gpu(0))
@@ -218,7 +230,7 @@ def test_a_pod_that_the_kubelet_has_not_forgotten_is_not_proved_to_be_gone_by_ha
         await allocate(desk, 0)
         desk.kubelet.written = (had(0, "a"),)
         desk.kubelet.listed = (Holding(GPU, "GPU-0", "main", pod="team/a"),)
-        desk.books.keeper.know(Pods("a"))
+        desk.books.keeper.know(BooksPods("a"))
         desk.books.kubelet_changed()
         desk.books.pods_changed()
         await asyncio.sleep(3)

@@ -153,7 +153,7 @@ async def test_several_shares_are_refused_by_the_agents_own_words() -> None:
         assert (await box.give(SHARED, 1)).admission.admitted
 
 
-class Sharing:
+class _Sharing:
     """Pods and claims of one node, and what they have of each GPU in percent of its compute."""
 
     def __init__(self, box: ClaimedNode) -> None:
@@ -210,7 +210,7 @@ class Sharing:
 async def test_pods_and_claims_never_have_more_of_a_gpu_than_there_is_while_the_agent_is_killed() -> None:
     rule = {**ONE, "door": "both", "sharing": {"replicas": 4}}
     async with ClaimedNode(path("l4-2"), resources=[rule]) as box:
-        chance, sharing = Random(21), Sharing(box)
+        chance, sharing = Random(21), _Sharing(box)
         await sharing.begin()
         most = 0
         for step in range(60):

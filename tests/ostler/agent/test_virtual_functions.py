@@ -38,7 +38,7 @@ NAME, OTHER = "nic-0000-86-00-0", "0000:87:00.0"
 HEADER = "apiVersion: ostler.dev/v1alpha1\nkind: Config\n"
 
 
-class Rig:
+class _Rig:
     """The part with a real inventory, ledger and disk; only the kernel is the test's. ``events``: reason and text."""
 
     def __init__(self, kernel: SriovKernel, settings: Settings, *, visible: float = 30.0) -> None:
@@ -91,7 +91,7 @@ def four(extra: str = "") -> str:
 
 
 @asynccontextmanager
-async def running(rig: Rig) -> AsyncIterator[Rig]:
+async def running(rig: _Rig) -> AsyncIterator[_Rig]:
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(rig.inventory.run())]
@@ -104,18 +104,18 @@ async def running(rig: Rig) -> AsyncIterator[Rig]:
         await rig.inventory.close()
 
 
-async def until_told(rig: Rig, reason: str, count: int = 1) -> list[str]:
+async def until_told(rig: _Rig, reason: str, count: int = 1) -> list[str]:
     await eventually(lambda: len(rig.events.of(reason)) >= count)
     return rig.events.of(reason)
 
 
-def functions(rig: Rig) -> list[str]:
+def functions(rig: _Rig) -> list[str]:
     return sorted(each.name for each in rig.inventory.snapshot.devices if each.text("sriovFunction") == "vf")
 
 
 async def test_functions_are_made_while_the_physical_one_is_held(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical())
-    async with running(Rig(kernel, settings(kernel, four()))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()))) as rig:
         assert await until_told(rig, "VirtualFunctionsMade") == [f"4 virtual functions made of {NAME}"]
         await eventually(lambda: rig.part.making == VfMaking({PF: 4}) and rig.holds() == [])
         assert [NAME] in rig.held
@@ -127,7 +127,7 @@ async def test_functions_are_made_while_the_physical_one_is_held(tmp_path: Path)
 async def test_the_hold_lasts_until_the_functions_are_visible(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical())
     kernel.late = True
-    async with running(Rig(kernel, settings(kernel, four()))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()))) as rig:
         await until_told(rig, "VirtualFunctionsMade")
         scans = len(rig.snapshots)
         assert rig.holds() == [NAME]
@@ -141,7 +141,7 @@ async def test_the_hold_lasts_until_the_functions_are_visible(tmp_path: Path) ->
 async def test_functions_that_stay_away_are_told_and_the_physical_one_is_released(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical())
     kernel.late = True
-    async with running(Rig(kernel, settings(kernel, four()), visible=0.05)) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()), visible=0.05)) as rig:
         assert await until_told(rig, "VirtualFunctionsMissing") == [
             f"of the 4 virtual functions of {NAME} only 0 are visible after 0.05 s; see 'dmesg'"
         ]
@@ -151,7 +151,7 @@ async def test_functions_that_stay_away_are_told_and_the_physical_one_is_release
 @pytest.mark.parametrize(("probe", "asked"), [("1", ", driversAutoprobe: false"), ("0", "")])
 async def test_functions_without_a_driver_are_fine_where_none_is_bound(tmp_path: Path, probe: str, asked: str) -> None:
     kernel = SriovKernel(tmp_path, physical(), probe=probe)
-    async with running(Rig(kernel, settings(kernel, four(asked)))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four(asked)))) as rig:
         await until_told(rig, "VirtualFunctionsMade")
         await eventually(lambda: rig.holds() == [] and len(functions(rig)) == 4)
     assert rig.events.of("VirtualFunctionsMissing") == []
@@ -161,7 +161,7 @@ async def test_what_the_kernel_refuses_is_told_once_and_tried_again_with_a_reloa
     kernel = SriovKernel(tmp_path, physical())
     kernel.refuse["sriov_numvfs"] = errno.ENOMEM
     wanted = settings(kernel, four())
-    async with running(Rig(kernel, wanted)) as rig:
+    async with running(_Rig(kernel, wanted)) as rig:
         (text,) = await until_told(rig, "VirtualFunctionsNotMade")
         assert text.startswith(f"4 virtual functions not made of {NAME}: the kernel found no room for them")
         await eventually(lambda: rig.holds() == [] and PF in rig.part.making.failures)
@@ -177,7 +177,7 @@ async def test_what_the_kernel_refuses_is_told_once_and_tried_again_with_a_reloa
 async def test_a_driver_that_makes_fewer_is_told_once(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical())
     kernel.room = 3
-    async with running(Rig(kernel, settings(kernel, four()))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()))) as rig:
         await until_told(rig, "VirtualFunctionsNotMade")
         await eventually(lambda: len(functions(rig)) == 3 and rig.holds() == [])
         await rig.inventory.rescan()
@@ -187,7 +187,7 @@ async def test_a_driver_that_makes_fewer_is_told_once(tmp_path: Path) -> None:
 
 async def test_a_number_that_differs_is_left_alone_and_told(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical(), physical(bus="87", made=2))
-    async with running(Rig(kernel, settings(kernel, four()))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()))) as rig:
         await until_told(rig, "VirtualFunctionsMade")
         (text,) = await until_told(rig, "VirtualFunctionsNotMade")
         assert text.startswith("4 virtual functions not made of nic-0000-87-00-0: it has 2 virtual functions, and a")
@@ -197,7 +197,7 @@ async def test_a_number_that_differs_is_left_alone_and_told(tmp_path: Path) -> N
 
 async def test_a_function_that_a_pod_has_gets_them_when_it_is_free(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical())
-    rig = Rig(kernel, settings(kernel, four()))
+    rig = _Rig(kernel, settings(kernel, four()))
     rig.books.ledger.take("uid", [Hold(NAME, Door.DRA, "team/claim", 0.0, "uid", state=HoldState.PREPARED)])
     async with running(rig):
         (text,) = await until_told(rig, "VirtualFunctionsNotMade")
@@ -210,7 +210,7 @@ async def test_a_function_that_a_pod_has_gets_them_when_it_is_free(tmp_path: Pat
 
 async def test_hardware_that_comes_later_gets_them(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path)
-    async with running(Rig(kernel, settings(kernel, four()))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()))) as rig:
         kernel.plug(physical())
         rig.inventory.wake()
         await until_told(rig, "VirtualFunctionsMade")
@@ -222,7 +222,7 @@ async def test_a_switchdev_function_is_made_with_a_note(tmp_path: Path) -> None:
     port = kernel.sys / "class/net/ens0np0"
     (port / "phys_switch_id").write_text("0a0b\n")
     (port / "phys_port_name").write_text("p0\n")
-    async with running(Rig(kernel, settings(kernel, four()))) as rig:
+    async with running(_Rig(kernel, settings(kernel, four()))) as rig:
         (text,) = await until_told(rig, "VirtualFunctionsMade")
         assert text.endswith(
             "; its e-switch is in switchdev mode: each has a network only with its representor in a bridge"
@@ -232,7 +232,7 @@ async def test_a_switchdev_function_is_made_with_a_note(tmp_path: Path) -> None:
 
 async def test_a_state_folder_that_takes_no_record_costs_only_that(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical())
-    rig = Rig(kernel, settings(kernel, four()))
+    rig = _Rig(kernel, settings(kernel, four()))
     (tmp_path / "state/virtual-functions.json").mkdir()
     async with running(rig):
         await until_told(rig, "VirtualFunctionsMade")

@@ -19,7 +19,7 @@ from protos.agent.v1alpha1.agent_pb2 import ListClaimsResponse, ListSlicesRespon
 _served = count()
 
 
-class Door:
+class ServedDraDoor:
     """Answers with the values it was given."""
 
     def __init__(self, slices: ListSlicesResponse | None = None, claims: ListClaimsResponse | None = None) -> None:

@@ -14,7 +14,7 @@ from node.values import replace
 from ostler.admin.dra import claims_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1.agent_pb2 import Claim, ClaimDevice, ListClaimsResponse
-from tests.ostler.cli.dra_door import Door, serving
+from tests.ostler.cli.dra_door import ServedDraDoor, serving
 
 GIVEN = (
     ClaimStatus(
@@ -37,7 +37,7 @@ GIVEN = (
 
 
 async def claims(folder: Path, *words: str, known: tuple[ClaimStatus, ...] = GIVEN) -> int:
-    async with serving(folder, Door(claims=claims_message(known))) as socket:
+    async with serving(folder, ServedDraDoor(claims=claims_message(known))) as socket:
         return await asyncio.to_thread(main, ["claims", "--socket", socket, *words])
 
 

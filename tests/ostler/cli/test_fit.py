@@ -10,11 +10,11 @@ import jsonschema
 import pytest
 
 from ostler.cli.main import main
-from tests.kube.server import ApiServer
+from tests.kube.server import StubApiServer
 from tests.making.clusters import GPU, GPU_CLASS, MODEL, Object, gpus, holder, node, request, resource_slice, thing
 from tests.making.explain_schema import form
 from tests.making.fit_command import FREE, A, B, Fit, pod, pod_spec, template, told, workload
-from tests.scheduling.explain.cluster import Cluster, serving
+from tests.scheduling.explain.cluster import MadeCluster, serving
 
 
 def test_all_pods_that_fit_are_told_node_by_node(fit: Fit) -> None:
@@ -251,13 +251,13 @@ def test_nothing_to_place_is_said(fit: Fit) -> None:
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
+def server() -> Iterator[StubApiServer]:
     busy = thing("Pod", "busy", {**pod_spec("", cpu="3"), "nodeName": "node-a"}, namespace="other")
-    with serving(Cluster(*FREE[1:], told(("cpu", "4")), busy, template())) as started:
+    with serving(MadeCluster(*FREE[1:], told(("cpu", "4")), busy, template())) as started:
         yield started
 
 
-def test_a_live_cluster_is_asked_by_kubeconfig(server: ApiServer, fit: Fit) -> None:
+def test_a_live_cluster_is_asked_by_kubeconfig(server: StubApiServer, fit: Fit) -> None:
     user, place = {"name": "u", "user": {}}, {"name": "c", "cluster": {"server": server.url}}
     context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
     lists = {"clusters": [place], "users": [user], "contexts": [context], "current-context": "x"}

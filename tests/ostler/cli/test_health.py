@@ -15,14 +15,14 @@ from node.inventory.model import SourceState, SourceStatus
 from ostler.admin.health import HealthView
 from ostler.cli.main import main
 from protos.agent.v1alpha1 import agent_pb2
-from tests.node.health.rig import A, B, C, Rig
+from tests.node.health.rig import A, B, C, HealthRig
 from tests.ostler.cli.dra_door import serving
 
 SOURCES = (SourceStatus("nvml", SourceState.OK), SourceStatus("kernel", SourceState.FAILED, "no uevents"))
 LOST = Condition(Trouble.LOST, "it was removed from its bus")
 
 
-async def health(folder: Path, rig: Rig, *words: str) -> int:
+async def health(folder: Path, rig: HealthRig, *words: str) -> int:
     view = HealthView(rig.keeper, SOURCES)
     async with serving(folder, health=view) as socket:
         return await asyncio.to_thread(main, ["health", "--socket", socket, *words])
@@ -31,7 +31,7 @@ async def health(folder: Path, rig: Rig, *words: str) -> int:
 async def test_every_device_is_a_line_with_why_since_when_and_until_when(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.xid(A.name, 13)
     rig.xid(B.name, 95)
     assert await health(short_dir, rig) == 0
@@ -46,7 +46,7 @@ async def test_every_device_is_a_line_with_why_since_when_and_until_when(
 
 
 async def test_faults_alone_or_one_device_can_be_asked_for(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     assert await health(short_dir, rig, "--faults") == 0
     assert capsys.readouterr().out.splitlines()[0] == "every device is healthy"
     rig.xid(B.name, 95)
@@ -67,7 +67,7 @@ async def test_faults_alone_or_one_device_can_be_asked_for(short_dir: Path, caps
 async def test_the_cause_is_named_first_and_what_else_there_is_after_it(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rig = Rig([A])
+    rig = HealthRig([A])
     rig.xid(A.name, 48)
     rig.poll(A.name, Condition(Trouble.ROW_REMAP, "no spare rows are left", FAILED))
     assert await health(short_dir, rig, "--faults", "-o", "json") == 0
@@ -80,7 +80,7 @@ async def test_the_cause_is_named_first_and_what_else_there_is_after_it(
 
 
 async def test_a_dry_run_says_what_is_shown(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rig = Rig([A], Policy(dry_run=True))
+    rig = HealthRig([A], Policy(dry_run=True))
     rig.xid(A.name, 95)
     assert await health(short_dir, rig) == 0
     first, _, line, *_ = capsys.readouterr().out.splitlines()
@@ -92,7 +92,7 @@ async def test_a_dry_run_says_what_is_shown(short_dir: Path, capsys: pytest.Capt
 async def test_eviction_limits_and_what_evicts_are_shown_and_an_eviction_limit_is_released(
     short_dir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.look(A.name, LOST)
     rig.look(B.name, LOST)
     rig.time.forward(11)
@@ -112,7 +112,7 @@ async def test_eviction_limits_and_what_evicts_are_shown_and_an_eviction_limit_i
 
 
 async def test_people_say_how_a_device_is_and_take_it_back(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rig = Rig([A, B])
+    rig = HealthRig([A, B])
     assert await health(short_dir, rig, "set", A.name, "unhealthy", "--reason", "fan", "--for", "2h", "--dry-run") == 0
     assert capsys.readouterr().out == f"dry run, nothing is changed:\n{A.name} healthy -> unhealthy (fan)\n"
     assert rig.states()[A.name] == "healthy"
@@ -148,13 +148,13 @@ async def test_people_say_how_a_device_is_and_take_it_back(short_dir: Path, caps
 async def test_what_cannot_be_meant_is_refused_with_what_to_do(
     short_dir: Path, capsys: pytest.CaptureFixture[str], words: list[str], code: int, text: str
 ) -> None:
-    assert await health(short_dir, Rig([A, B]), *words) == code
+    assert await health(short_dir, HealthRig([A, B]), *words) == code
     assert capsys.readouterr().err.startswith(f"ostler: {text}")
 
 
 @pytest.mark.parametrize("state", ["sad", "unknown"])
 async def test_a_state_that_is_no_override_is_refused_by_the_agent_as_well(state: str) -> None:
-    view = HealthView(Rig([A]).keeper)
+    view = HealthView(HealthRig([A]).keeper)
     with pytest.raises(InvalidRequest, match=f"state: must be healthy, degraded or unhealthy, not .?{state}"):
         await view.set_health(agent_pb2.SetHealthRequest(device=A.name, state=state, reason="x"))
 
@@ -165,7 +165,7 @@ async def test_a_word_that_a_restart_would_forget_is_told_so(
     async def full() -> str:
         return "health.json cannot be written: No space left on device"
 
-    view = HealthView(Rig([A]).keeper, saved=full)
+    view = HealthView(HealthRig([A]).keeper, saved=full)
     words = [A.name, "unhealthy", "--reason", "case 7"]
     async with serving(short_dir, health=view) as socket:
         for more in (["--dry-run"], []):
@@ -197,5 +197,5 @@ def test_what_cannot_be_sent_to_the_agent_is_refused_with_its_place(
 
 
 async def test_a_device_without_a_name_is_not_every_device(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert await health(short_dir, Rig([A]), "--device", "") == 1
+    assert await health(short_dir, HealthRig([A]), "--device", "") == 1
     assert "this node has no device ''" in capsys.readouterr().err

@@ -16,7 +16,7 @@ from scheduling.pools.reading import encode
 from tests.making.clusters import GPU_CLASS, gpus, holder, node, resource_slice, thing, write
 from tests.making.pool_documents import class_, documents, having, pool
 from tests.making.pool_documents import device as pool_device
-from tests.scheduling.explain.cluster import Cluster, serving
+from tests.scheduling.explain.cluster import MadeCluster, serving
 
 View = Callable[..., str]
 
@@ -252,7 +252,7 @@ def test_what_could_not_be_read_is_said(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_live_cluster_is_read_by_kubeconfig(view: View, tmp_path: Path) -> None:
     objects = [node("node-a"), GPU_CLASS, resource_slice("node-a", gpus(2)), holder("node-a", "gpu-1")]
-    with serving(Cluster(*objects)) as server:
+    with serving(MadeCluster(*objects)) as server:
         config = tmp_path / "config"
         config.write_text(
             json.dumps(

@@ -16,7 +16,7 @@ from node.offer import Withheld
 from ostler.admin.dra import slices_message
 from ostler.cli.main import main
 from protos.agent.v1alpha1.agent_pb2 import ListSlicesResponse, Pool, PoolDevice
-from tests.ostler.cli.dra_door import Door, serving
+from tests.ostler.cli.dra_door import ServedDraDoor, serving
 
 TAINT = "ostler.dev/link-down:NoSchedule"
 DEVICES = (
@@ -41,7 +41,7 @@ def published(*devices: PoolDevice, in_order: bool = True) -> ListSlicesResponse
 
 
 async def slices(folder: Path, view: ListSlicesResponse, *words: str) -> int:
-    async with serving(folder, Door(view)) as socket:
+    async with serving(folder, ServedDraDoor(view)) as socket:
         return await asyncio.to_thread(main, ["slices", "--socket", socket, *words])
 
 

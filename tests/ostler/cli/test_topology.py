@@ -115,7 +115,7 @@ def test_a_broken_override_file_is_told_and_everything_else_is_shown(
     assert "GPU7" in printed.out
 
 
-class Agent(agent_pb2_grpc.AgentServicer):
+class _Agent(agent_pb2_grpc.AgentServicer):
     """A running agent, as far as the command asks."""
 
     def __init__(self, devices: tuple[Device, ...], node_name: str) -> None:
@@ -137,7 +137,7 @@ def agent_socket(short_dir: Path) -> Iterator[Path]:
     """The socket of a running agent on a recorded node."""
     server = grpc.server(ThreadPoolExecutor(2))
     devices = devices_of(read(path("dgx1-v100-8")).facts, Identities())
-    agent_pb2_grpc.add_AgentServicer_to_server(Agent(devices, "worker-7"), server)
+    agent_pb2_grpc.add_AgentServicer_to_server(_Agent(devices, "worker-7"), server)
     socket = short_dir / "agent.sock"
     server.add_insecure_port(f"unix:{socket}")
     server.start()
@@ -154,7 +154,7 @@ def test_a_running_agent_is_asked(agent_socket: Path, capsys: pytest.CaptureFixt
     assert printed.err == ""
 
 
-class NewerAgent(Agent):
+class NewerAgent(_Agent):
     """An agent of another version, with cells that this one does not know."""
 
     def GetTopology(self, request: object, context: object) -> agent_pb2.GetTopologyResponse:

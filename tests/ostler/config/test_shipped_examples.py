@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parents[3] / "docs/migrating-from-sriov-device-plugin.md"
 
 
 @value
-class Example(Value):
+class _Example(Value):
     """``where`` it stands there, what it says, the names it gives here, and what it is refused for."""
 
     where: str
@@ -67,7 +67,7 @@ def profiled(*profiles: str) -> str:
 
 
 EXAMPLES = (
-    Example(
+    _Example(
         "README.md",
         written(
             one("kernel", [picked("8086", "0dd4", "iavf")]),
@@ -78,7 +78,7 @@ EXAMPLES = (
         ),
         refused=(VDPA, ACCELERATOR, FURTHER),
     ),
-    Example(
+    _Example(
         "manager_test.go 1",
         written(
             {"resourceName": "a", "selectors": {"isRdma": False, **VIRTUAL}},
@@ -86,55 +86,55 @@ EXAMPLES = (
         ),
         ("intel.com/a", "intel.com/b"),
     ),
-    Example(
+    _Example(
         "manager_test.go 2",
         written(one("a", VIRTUAL), one("b", [{"vendors": ["15b3"], "isRdma": True}, {"vendors": ["1af4"]}])),
         ("intel.com/a", "intel.com/b", "intel.com/b"),
     ),
-    Example(
+    _Example(
         "manager_test.go 3",
         written(one("not.a.name", VIRTUAL)),
         refused=('is "not.a.name"; write letters, digits, - and _, such as nics',),
     ),
-    Example(
+    _Example(
         "manager_test.go 4",
         written(one("same", VIRTUAL), one("same", picked("15b3", "101a", "mlx5_core"))),
         refused=('gives "intel.com/same" again, first in line 1; put the selectors of both into one list',),
     ),
-    Example("manager_test.go 5", written(one("a", {"isRdma": True, "vdpaType": "virtio"})), refused=(VDPA,)),
-    Example("manager_test.go 6", written(one("a", [{"isRdma": True, "vdpaType": "vhost"}])), refused=(VDPA,)),
-    Example(
+    _Example("manager_test.go 5", written(one("a", {"isRdma": True, "vdpaType": "virtio"})), refused=(VDPA,)),
+    _Example("manager_test.go 6", written(one("a", [{"isRdma": True, "vdpaType": "vhost"}])), refused=(VDPA,)),
+    _Example(
         "manager_test.go 7",
         written(one("a", [{"vdpaType": "virtio"}, {"vendors": ["15b3"], "isRdma": True, "vdpaType": "vhost"}])),
         refused=(VDPA, VDPA),
     ),
-    Example(
+    _Example(
         "deployments/configMap.yaml",
         written(one("kernel", picked("8086", "0dd4", "iavf")), one("user", {**VIRTUAL, "pfNames": ["ens1f0"]})),
         ("intel.com/kernel", "intel.com/user"),
     ),
-    Example(
+    _Example(
         "docs/config-file/README.md 1", by_operator("nics", pfNames=["ens1f0#0-3", "ens1f1#0-7"]), ("intel.com/nics",)
     ),
-    Example(
+    _Example(
         "docs/config-file/README.md 2", by_operator("nics", pfNames=["ens1f0#0-7", "ens1f1#0-3"]), ("intel.com/nics",)
     ),
-    Example("docs/ddp/README.md", profiled("first", "second", "third", "fourth"), refused=(DDP,) * 4),
-    Example("docs/ddp/e800/configMap.yaml", profiled("default", "comms"), refused=(DDP,) * 2),
-    Example("docs/ddp/x700/configMap.yaml", profiled("gtp", "pppoe"), refused=(DDP,) * 2),
-    Example(
+    _Example("docs/ddp/README.md", profiled("first", "second", "third", "fourth"), refused=(DDP,) * 4),
+    _Example("docs/ddp/e800/configMap.yaml", profiled("default", "comms"), refused=(DDP,) * 2),
+    _Example("docs/ddp/x700/configMap.yaml", profiled("gtp", "pppoe"), refused=(DDP,) * 2),
+    _Example(
         "docs/dpdk/configMap-all-nics.yaml",
         written(one("nic", [KERNEL, {**KERNEL, "devices": ["101c"]}, VIRTUAL], resourcePrefix="example.com")),
         ("example.com/nic",) * 3,
     ),
-    Example(
+    _Example(
         "docs/dpdk/configMap-virt.yaml",
         '{"resourceList": [{"resourceName": "up", "selectors": [{"drivers": ["vfio-pci"], '
         '"pciAddresses": ["0000:00:05.0", "0000:00:06.0"],}],},]}',
         ("intel.com/up",),
     ),
-    Example("docs/dpdk/configMap.yaml", written(one("user", [VIRTUAL])), ("intel.com/user",)),
-    Example(
+    _Example("docs/dpdk/configMap.yaml", written(one("user", [VIRTUAL])), ("intel.com/user",)),
+    _Example(
         "docs/dpdk/mlnx-dpdk/configMap.yaml",
         written(
             one("x4", KERNEL, resourcePrefix="example.com"),
@@ -142,21 +142,21 @@ EXAMPLES = (
         ),
         ("example.com/x4", "example.com/x5"),
     ),
-    Example(
+    _Example(
         "docs/rdma/configMap.yaml",
         written(
             one("a", [KERNEL], resourcePrefix="example.com"), one("b", picked("8086", "0dd4", "iavf", isRdma=True))
         ),
         ("example.com/a", "intel.com/b"),
     ),
-    Example(
+    _Example(
         "docs/subfunctions/README.md 1",
         written(
             one("sf", [{"vendors": ["15b3"], "pfNames": ["p0#1-5"], "auxTypes": ["sf"]}], deviceType="auxNetDevice")
         ),
         ("intel.com/sf",),
     ),
-    Example(
+    _Example(
         "docs/subfunctions/README.md 2",
         written(
             one("vf", [{"vendors": ["15b3"]}]),
@@ -164,7 +164,7 @@ EXAMPLES = (
         ),
         ("intel.com/vf", "intel.com/sf"),
     ),
-    Example(
+    _Example(
         "docs/vdpa/configMap.yaml",
         '{"resourceList": [{ {"resourceName": "a", "selectors": [{"vdpaType": "virtio"}]} ]}',
         refused=("a key is a list or mapping; a key must be text",),
@@ -177,7 +177,7 @@ def test_there_is_one_for_each_that_is_shipped() -> None:
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.where)
-def test_an_example_is_taken_or_refused_for_its_reason(example: Example) -> None:
+def test_an_example_is_taken_or_refused_for_its_reason(example: _Example) -> None:
     if example.refused:
         with pytest.raises(ConfigErrors) as caught:
             load_bytes("sriov.json", example.text.encode(), {}, {})

@@ -35,7 +35,7 @@ from ostler.doctor.reading import RunningProcess
 from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
-from tests.kube.server import Answer, ApiServer
+from tests.kube.server import CannedAnswer, StubApiServer
 from tests.ostler.doctor.nodes import examined, says, view
 
 LOCK = Path("/var/lib/ostler/lock")
@@ -186,11 +186,11 @@ def test_instances_are_told_by_their_command_line_and_state_folder() -> None:
 
 
 def test_probes_are_asked() -> None:
-    with ApiServer() as server:
+    with StubApiServer() as server:
         address = server.url.removeprefix("http://")
         says(judge_http(ask_http(address), address, agent()), CheckVerdict.OK, "answers /healthz")
         assert server.asked[0].path == "/healthz"
-        server.respond = lambda _: Answer(503, b"the loop hangs")
+        server.respond = lambda _: CannedAnswer(503, b"the loop hangs")
         finding = judge_http(ask_http(address), address, agent())
         says(finding, CheckVerdict.FAILED, "503 the loop hangs", "ss -ltnp")
     assert "refused" in ask_http(f"0.0.0.0:{server.port}")

@@ -15,7 +15,7 @@ from ostler.doctor.kubelet import ask_health, judge_health, judge_pod_resources,
 from ostler.doctor.node import NodeView
 from ostler.doctor.reading import RunningProcess, processes
 from sandbox.kubelet.kubelet import Kubelet
-from tests.kube.server import Answer, ApiServer
+from tests.kube.server import CannedAnswer, StubApiServer
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 REGISTRY, PLUGINS = Path("/var/lib/kubelet/plugins_registry"), Path("/var/lib/kubelet/device-plugins")
@@ -172,10 +172,10 @@ def test_a_device_plugin_folder_that_follows_the_root_is_a_warning() -> None:
 
 
 def test_the_kubelets_own_health_is_asked() -> None:
-    with ApiServer() as server:
+    with StubApiServer() as server:
         address = server.url.removeprefix("http://")
         says(judge_health(ask_health(address), address), CheckVerdict.OK, "says ok")
-        server.respond = lambda _: Answer(
+        server.respond = lambda _: CannedAnswer(
             500, b"[+]ping ok\n[-]device-plugin failed: reason withheld\nhealthz check failed"
         )
         finding = judge_health(ask_health(address), address)

@@ -16,7 +16,7 @@ from ostler.doctor.answers import NodeAnswer, RightAnswer
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.kubernetes import judge_allocatable, judge_node, judge_records, judge_right
 from ostler.doctor.node import NodeView
-from tests.kube.server import Answer, ApiServer, refused
+from tests.kube.server import CannedAnswer, StubApiServer, refused
 from tests.ostler.doctor.nodes import DEFAULTS, examined, says, view, write
 
 MACHINE = "0af1" * 8
@@ -29,7 +29,7 @@ def node_object(**changes: object) -> dict[str, object]:
 
 
 def asked(
-    root: Path, server: ApiServer | None, *, name: str = "node-1", events: EventsChoice = EventsChoice.AUTO
+    root: Path, server: StubApiServer | None, *, name: str = "node-1", events: EventsChoice = EventsChoice.AUTO
 ) -> NodeView:
     config = root / "kubeconfig"
     if server is not None:
@@ -50,8 +50,8 @@ def test_without_kubernetes_nothing_is_asked(tmp_path: Path, check: str) -> None
 
 
 def test_our_node_is_read_once_for_all_checks(tmp_path: Path) -> None:
-    with ApiServer() as server:
-        server.respond = lambda _: Answer.of(node_object())
+    with StubApiServer() as server:
+        server.respond = lambda _: CannedAnswer.of(node_object())
         node = asked(tmp_path, server)
         says(examined(node, "kubernetes-api"), CheckVerdict.OK, f"{server.url} shows Node node-1")
         says(examined(node, "kubernetes-node"), CheckVerdict.OK, "this machine, ready, kubelet v1.36.0")
@@ -60,8 +60,8 @@ def test_our_node_is_read_once_for_all_checks(tmp_path: Path) -> None:
 
 
 def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_posted(tmp_path: Path) -> None:
-    with ApiServer() as server:
-        server.respond = lambda _: Answer.of(node_object())
+    with StubApiServer() as server:
+        server.respond = lambda _: CannedAnswer.of(node_object())
         node = asked(tmp_path, server, events=EventsChoice.OFF)
         says(examined(node, "kubernetes-api"), CheckVerdict.SKIPPED, "the API server is not used")
         settings = node.settings
@@ -80,7 +80,7 @@ def test_claims_and_the_allocatable_need_the_api_server_though_no_events_are_pos
     [(401, "valid token"), (403, "let the account get nodes"), (404, "--node-name"), (500, "can reach the API server")],
 )
 def test_a_refusal_has_its_fix(tmp_path: Path, status: int, fix: str) -> None:
-    with ApiServer() as server:
+    with StubApiServer() as server:
         server.respond = lambda _: refused(status, "No", "not today")
         node = asked(tmp_path, server)
         says(examined(node, "kubernetes-api"), CheckVerdict.FAILED, "not today", fix)
@@ -97,8 +97,8 @@ def test_a_node_without_a_name_cannot_be_asked_for(tmp_path: Path) -> None:
 
 
 def test_another_machines_node_has_failed(tmp_path: Path) -> None:
-    with ApiServer() as server:
-        server.respond = lambda _: Answer.of(node_object(nodeInfo={"machineID": "f" * 32, "systemUUID": ""}))
+    with StubApiServer() as server:
+        server.respond = lambda _: CannedAnswer.of(node_object(nodeInfo={"machineID": "f" * 32, "systemUUID": ""}))
         finding = examined(asked(tmp_path, server), "kubernetes-node")
         says(finding, CheckVerdict.FAILED, "Node node-1 is not this machine: its machineID is ffff", "--node-name")
 
@@ -126,17 +126,17 @@ def recording(node: NodeView) -> NodeView:
 
 
 def test_the_right_to_note_devices_on_pods_is_asked_for(tmp_path: Path) -> None:
-    with ApiServer() as server:
+    with StubApiServer() as server:
         node = asked(tmp_path, server)
         says(examined(node, "kubernetes-records"), CheckVerdict.SKIPPED, "kubernetes.recordedDevices is off")
         assert not server.asked
-        server.respond = lambda _: Answer.of({"status": {"allowed": True}}, 201)
+        server.respond = lambda _: CannedAnswer.of({"status": {"allowed": True}}, 201)
         says(examined(recording(node), "kubernetes-records"), CheckVerdict.OK, "the agent may patch pods/status")
         (review,) = server.requests("POST")
         assert review.path == "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         attributes = {"verb": "patch", "group": "", "resource": "pods", "subresource": "status"}
         assert review.body["spec"] == {"resourceAttributes": attributes}
-        server.respond = lambda _: Answer.of({"status": {"allowed": False, "reason": "no RBAC rule"}}, 201)
+        server.respond = lambda _: CannedAnswer.of({"status": {"allowed": False, "reason": "no RBAC rule"}}, 201)
         expected = (
             "the agent may not patch pods/status, so it cannot write pods' devices into their annotations: no RBAC rule"
         )

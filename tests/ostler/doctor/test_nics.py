@@ -13,7 +13,7 @@ from node.virtual_functions import VfState, VfVerdict, VirtualFunctionRule
 from ostler.doctor.check import CheckVerdict
 from ostler.doctor.devices import judge_firmware, judge_host_use, judge_namespace, judge_virtual_functions
 from tests.making.sriov_kernel import SriovKernel, physical
-from tests.node.sysfs.tree import MELLANOX, Tree
+from tests.node.sysfs.tree import MELLANOX, SysfsTree
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 RULE = "resources:\n- name: example.com/nic\n  devices: {{kind: nic{more}}}\n"
@@ -75,7 +75,7 @@ def test_a_rule_that_names_the_nodes_own_nic_is_a_warning(tmp_path: Path) -> Non
 
 
 def test_nics_are_found_without_an_agent(tmp_path: Path) -> None:
-    Tree(tmp_path).pci("pci0000:80/0000:80:01.0/0000:86:00.0", MELLANOX, driver="mlx5_core")
+    SysfsTree(tmp_path).pci("pci0000:80/0000:80:01.0/0000:86:00.0", MELLANOX, driver="mlx5_core")
     node = view(tmp_path, configured(RULE.format(more=""), tmp_path))
     assert [device.pci_address for device in node.devices()] == ["0000:86:00.0"]
     says(examined(node, "nic-host-use"), CheckVerdict.OK, "none in use by the node")

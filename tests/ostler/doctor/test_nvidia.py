@@ -25,7 +25,7 @@ from ostler.doctor.nvidia_files import (
     judge_runtime_options,
 )
 from ostler.doctor.nvml import judge_binding, judge_module, judge_nouveau
-from tests.node.sysfs.tree import H100, Tree
+from tests.node.sysfs.tree import H100, SysfsTree
 from tests.ostler.doctor.nodes import configured, examined, says, view, write
 
 GPU = PciFunction("0000:1b:00.0", "pci0000:15/0000:1b:00.0", "0x030200", "0x10de", "0x2330", driver="nvidia")
@@ -34,9 +34,9 @@ RECORDED = ("nvidia-module", "nvidia-binding", "nouveau", "nvml", "nvidia-versio
             "habana-driver", "uevents", "rtnetlink")  # fmt: skip
 
 
-def gpu_node(root: Path, *, driver: str | None = "nvidia", module: bool = True) -> tuple[Tree, NodeView]:
+def gpu_node(root: Path, *, driver: str | None = "nvidia", module: bool = True) -> tuple[SysfsTree, NodeView]:
     """A node with one H100; ``module``: the kernel module is loaded, with its majors and its GPU."""
-    tree = Tree(root)
+    tree = SysfsTree(root)
     tree.pci("pci0000:15/0000:15:01.0/0000:1b:00.0", H100, driver=driver)
     if module:
         write(
@@ -51,7 +51,7 @@ def gpu_node(root: Path, *, driver: str | None = "nvidia", module: bool = True) 
     return tree, view(root, stat=tree._numbers)
 
 
-def add_files(tree: Tree, mode: int = 0o666) -> None:
+def add_files(tree: SysfsTree, mode: int = 0o666) -> None:
     for name, major, minor in (
         ("nvidiactl", 195, 255), ("nvidia0", 195, 0), ("nvidia-uvm", 507, 0), ("nvidia-uvm-tools", 507, 1)
     ):  # fmt: skip
@@ -238,7 +238,7 @@ def test_volume_mounts_that_the_runtime_does_not_accept_have_failed() -> None:
 
 
 def test_rules_with_cdi_need_no_nvidia_runtime(tmp_path: Path) -> None:
-    Tree(tmp_path).pci("pci0000:15/0000:15:01.0/0000:1b:00.0", H100, driver="nvidia")
+    SysfsTree(tmp_path).pci("pci0000:15/0000:15:01.0/0000:1b:00.0", H100, driver="nvidia")
     node = view(tmp_path, configured("defaults: {deviceListStrategy: [cdi-cri]}\n", tmp_path))
     says(examined(node, "nvidia-runtime"), CheckVerdict.SKIPPED, "no rule passes NVIDIA GPUs by variable or mount")
 

@@ -26,7 +26,7 @@ from protos.agent.v1alpha1 import agent_pb2
 from sandbox.node import SandboxNode
 from sandbox.nodes import path
 from tests.ostler.doctor.nodes import examined, says, view
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, devices
 
 GPU = "nvidia.com/gpu"
 REGISTRY = Path("/r")
@@ -140,8 +140,8 @@ async def test_another_plugin_for_the_same_resource_is_found_by_asking_its_name(
     for folder in ("kubelet/plugins_registry", "kubelet/device-plugins"):
         (short_dir / folder).mkdir(parents=True)
     registry, plugins = short_dir / "kubelet/plugins_registry", short_dir / "kubelet/device-plugins"
-    foreign = ScriptedPlugin(GPU, plugins / "p.sock", devices("g", 2), Script())
-    friend = ScriptedPlugin("example.com/fpga", registry / "fpga.sock", devices("f", 1), Script())
+    foreign = ScriptedPlugin(GPU, plugins / "p.sock", devices("g", 2), PluginScript())
+    friend = ScriptedPlugin("example.com/fpga", registry / "fpga.sock", devices("f", 1), PluginScript())
     await foreign.start()
     await friend.start()
     try:

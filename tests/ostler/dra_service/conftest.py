@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import api_server
-from tests.making.watched_node import World
+from tests.making.watched_node import WatchedWorld
 
 
 @pytest.fixture
@@ -18,5 +18,5 @@ def server() -> Iterator[ApiServer]:
 
 
 @pytest.fixture
-def world(server: ApiServer) -> World:
-    return World(server)
+def world(server: ApiServer) -> WatchedWorld:
+    return WatchedWorld(server)

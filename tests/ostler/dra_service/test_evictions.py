@@ -13,7 +13,7 @@ from node.ledger.holds import Hold
 from node.rules import Door, Doors
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import begun
-from tests.making.watched_node import TEAM, World
+from tests.making.watched_node import TEAM, WatchedWorld
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
@@ -21,21 +21,21 @@ EVICTS = [("ostler.dev/other-door", "NoExecute")]
 TEXT = f"device {DEVICE} has a NoExecute taint, and Kubernetes has not evicted the pod"
 
 
-def asks_by_name(world: World, name: str, claim: str) -> str:
+def asks_by_name(world: WatchedWorld, name: str, claim: str) -> str:
     """A pod for which the scheduler has made this claim; its UID."""
     uid = world.pod(name)
     world.status(name, extendedResourceClaimStatus={"resourceClaimName": claim, "requestMappings": []})
     return uid
 
 
-def names(world: World) -> set[str]:
+def names(world: WatchedWorld) -> set[str]:
     """The pods that are not being deleted; their end is the kubelet's business."""
     pods = world.store.list("pods")
     return {text_at(each, "metadata", "name") for each in pods if not text_at(each, "metadata", "deletionTimestamp")}
 
 
 async def test_a_loser_that_asks_by_name_is_evicted_and_one_that_names_its_claim_is_left_to_kubernetes(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         both.second._parts.evictions._patience = 0.0
@@ -60,7 +60,7 @@ async def test_a_loser_that_asks_by_name_is_evicted_and_one_that_names_its_claim
 
 
 async def test_an_agent_without_the_right_says_once_what_to_do_and_tries_again(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     server.faults.add("patch", status=403, resource="pods", count=-1, message="no")
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
@@ -82,7 +82,7 @@ async def test_an_agent_without_the_right_says_once_what_to_do_and_tries_again(
 
 
 async def test_a_pod_that_kubernetes_evicts_in_time_is_left_to_it(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         both.second._parts.evictions._patience = 3600.0
@@ -97,7 +97,7 @@ async def test_a_pod_that_kubernetes_evicts_in_time_is_left_to_it(
 
 
 async def test_a_pod_of_the_same_name_that_was_made_since_is_left_alone(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     server.faults.add("patch", status=500, resource="pods", count=-1, message="later")
     async with begun(short_dir, server, 2, Doors.BOTH) as both:

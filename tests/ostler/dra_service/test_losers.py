@@ -13,14 +13,14 @@ from node.rules import Doors
 from node.values import replace
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import WITHDRAWN, Both, begun, ended_at, gpus
-from tests.making.watched_node import TEAM, World
+from tests.making.watched_node import TEAM, WatchedWorld
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
 EVICTS = [("ostler.dev/other-door", "NoExecute")]
 
 
-def lose(both: Both, world: World) -> str:
+def lose(both: Both, world: WatchedWorld) -> str:
     """A pod gets the device, and a claim is allocated it in the same moment; the claim's UID."""
     both.pod_gets(DEVICE)
     return world.claim("c", DEVICE, users=(world.pod("p", "c"),))
@@ -28,7 +28,7 @@ def lose(both: Both, world: World) -> str:
 
 @pytest.mark.parametrize("ends", ["its pod", "its pod is over", "the other pod", "the claim"])
 async def test_a_loser_is_evicted_for_as_long_as_both_are_there(
-    short_dir: Path, server: ApiServer, world: World, ends: str
+    short_dir: Path, server: ApiServer, world: WatchedWorld, ends: str
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         lose(both, world)
@@ -56,7 +56,7 @@ async def test_a_loser_is_evicted_for_as_long_as_both_are_there(
 
 
 async def test_an_eviction_is_counted_once_and_none_where_taints_are_dropped(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         lose(both, world)
@@ -72,7 +72,7 @@ async def test_an_eviction_is_counted_once_and_none_where_taints_are_dropped(
 
 
 async def test_a_loser_is_found_again_by_the_next_process_and_so_is_its_end(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         lose(both, world)
@@ -90,7 +90,7 @@ async def test_a_loser_is_found_again_by_the_next_process_and_so_is_its_end(
 
 
 async def test_a_loser_at_a_rule_that_is_no_more_for_claims_is_evicted_as_well(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.PLUGIN) as both:
         lose(both, world)
@@ -100,7 +100,9 @@ async def test_a_loser_at_a_rule_that_is_no_more_for_claims_is_evicted_as_well(
         await ended_at(both, Doors.PLUGIN)
 
 
-async def test_a_claim_that_is_being_released_evicts_nobody(short_dir: Path, server: ApiServer, world: World) -> None:
+async def test_a_claim_that_is_being_released_evicts_nobody(
+    short_dir: Path, server: ApiServer, world: WatchedWorld
+) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         uid = lose(both, world)
         claim = ClaimReference(TEAM, "c", uid)
@@ -116,7 +118,7 @@ async def test_a_claim_that_is_being_released_evicts_nobody(short_dir: Path, ser
 
 
 async def test_who_only_looks_on_neither_loses_nor_is_in_the_way(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     world.admin_namespace()
     async with begun(short_dir, server, 2, Doors.BOTH) as both:

@@ -13,7 +13,7 @@ from node.rules import Door, Doors
 from ostler.admin.holds import HoldsView
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import Both, begun, ended_at, gpus
-from tests.making.watched_node import NODE, World
+from tests.making.watched_node import NODE, WatchedWorld
 from tests.waiting import eventually
 
 
@@ -34,7 +34,7 @@ def written(server: ApiServer) -> list[tuple[str, str, int, list[str]]]:
 
 
 async def test_a_thousand_devices_move_with_one_list_of_claims_and_few_writes(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     for n in range(600):
         world.claim(f"c{n}", "elsewhere", pool="node-2")
@@ -55,7 +55,7 @@ async def test_a_thousand_devices_move_with_one_list_of_claims_and_few_writes(
 
 
 async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_who_looks_on_holds_nothing_up(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 3, Doors.DRA) as both:
         world.admin_namespace()
@@ -79,7 +79,7 @@ async def test_a_device_that_a_claim_has_moves_when_the_claim_is_gone_and_one_wh
 
 
 async def test_a_device_that_vanishes_has_no_claims_listed_and_the_next_handover_answers_for_it(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 3, Doors.DRA) as both:
         both.snapshot = Snapshot(2, gpus(2))
@@ -94,7 +94,7 @@ async def test_a_device_that_vanishes_has_no_claims_listed_and_the_next_handover
 
 
 async def test_a_rule_that_flips_again_and_again_ends_where_it_was_last(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     """Slices are written late, and the kubelet's readings as well: one a second at most."""
     async with begun(short_dir, server, 8, Doors.PLUGIN) as both:
@@ -108,7 +108,7 @@ async def test_a_rule_that_flips_again_and_again_ends_where_it_was_last(
 
 
 async def test_the_label_of_the_node_moves_its_devices_and_a_node_made_anew_goes_by_its_own(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     def label(door: str | None) -> None:
         world.store.patch("nodes", NODE, {"metadata": {"labels": {"ostler.dev/door": door}}})
@@ -130,7 +130,7 @@ async def test_the_label_of_the_node_moves_its_devices_and_a_node_made_anew_goes
 
 
 async def test_without_the_api_server_a_device_stays_withdrawn_and_moves_when_it_is_back(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.DRA) as both:
         server.down()
@@ -143,7 +143,7 @@ async def test_without_the_api_server_a_device_stays_withdrawn_and_moves_when_it
 
 
 async def test_a_process_that_begins_without_the_api_server_gives_nothing_to_pods_that_claims_were_shown(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.DRA) as before:
         assert before.marked()

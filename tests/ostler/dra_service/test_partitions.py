@@ -16,7 +16,7 @@ from sandbox.apiserver.server import GATES_OFF, ApiServer
 from scheduling.api.validation.shapes import DEFAULT, Gates
 from tests.making.both_doors import RESOURCE, Both, api_server
 from tests.making.partitions import H100, FakeHardware, parted
-from tests.making.watched_node import TEAM, World
+from tests.making.watched_node import TEAM, WatchedWorld
 from tests.waiting import eventually
 
 RULE = Rule(RESOURCE, Selector(kinds=(DeviceKind.GPU,)), partitions=True)
@@ -72,7 +72,7 @@ def stripped(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 async def test_a_claim_changes_nothing_that_is_published_but_for_the_mode_of_its_gpu(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     divided = Divided(short_dir, server)
     claims = divided.both.second._parts.claims
@@ -122,7 +122,7 @@ async def test_a_server_that_begins_to_drop_counters_is_found_by_what_it_stores(
 
 
 async def test_a_gpu_moves_to_pods_when_no_claim_names_its_partitions(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     divided = Divided(short_dir, server, GPUS[:1])
     both = divided.both
@@ -137,7 +137,7 @@ async def test_a_gpu_moves_to_pods_when_no_claim_names_its_partitions(
 
 
 async def test_a_gpu_of_both_doors_leaves_mig_mode_when_no_claim_has_a_part_of_it(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     gpu = GPUS[0].name
     # The kubelet of these tests knows a device by the end of its name.

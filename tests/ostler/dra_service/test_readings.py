@@ -16,7 +16,7 @@ from ostler.agent import dra_service
 from ostler.agent.dra_service import only_came
 from sandbox.apiserver.server import ApiServer
 from tests.making.both_doors import Both, begun
-from tests.making.watched_node import TEAM, World
+from tests.making.watched_node import TEAM, WatchedWorld
 from tests.waiting import eventually
 
 DEVICE = "gpu-0000"
@@ -53,7 +53,7 @@ async def followed(both: Both, monkeypatch: pytest.MonkeyPatch, *names: str) -> 
 
 @asynccontextmanager
 async def two_pods(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[News]:
     """News from the moment at which the pod ``plugin`` has the device, and ``other`` has none."""
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
@@ -64,7 +64,7 @@ async def two_pods(
 
 
 async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         asked: list[str] = []
@@ -77,7 +77,7 @@ async def test_a_pod_that_comes_for_a_claim_asks_nothing_and_one_that_goes_does(
 
 
 async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has_a_device_does(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_pods(short_dir, server, world, monkeypatch) as news:
         world.remove("other")
@@ -89,7 +89,7 @@ async def test_a_pod_without_devices_that_goes_asks_nothing_and_the_one_that_has
 
 
 async def test_more_pods_than_a_node_runs_are_not_compared_at_each_news(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dra_service, "_COMPARED", 0)
     async with two_pods(short_dir, server, world, monkeypatch) as news:
@@ -99,7 +99,7 @@ async def test_more_pods_than_a_node_runs_are_not_compared_at_each_news(
 
 
 async def test_a_pod_without_devices_that_ends_and_then_goes_asks_nothing(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_pods(short_dir, server, world, monkeypatch) as news:
         world.status("other", phase="Succeeded")
@@ -111,7 +111,7 @@ async def test_a_pod_without_devices_that_ends_and_then_goes_asks_nothing(
 
 
 async def test_a_pod_that_is_being_deleted_may_be_gone_at_any_news(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_pods(short_dir, server, world, monkeypatch) as news:
         world.store.delete("pods", "plugin", namespace=TEAM, options={"gracePeriodSeconds": 600})
@@ -121,7 +121,7 @@ async def test_a_pod_that_is_being_deleted_may_be_gone_at_any_news(
 
 
 async def test_a_static_pod_has_its_devices_by_the_uid_that_the_kubelet_gave_it(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         world.pod("plugin", mirror=STATIC)
@@ -136,7 +136,7 @@ async def test_a_static_pod_has_its_devices_by_the_uid_that_the_kubelet_gave_it(
 
 
 async def test_a_static_pod_that_comes_asks_whether_it_has_what_it_had_before(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         world.pod("plugin")
@@ -148,7 +148,7 @@ async def test_a_static_pod_that_comes_asks_whether_it_has_what_it_had_before(
 
 
 async def test_a_claim_for_a_device_that_a_pod_has_asks_whether_that_pod_lives(
-    short_dir: Path, server: ApiServer, world: World, monkeypatch: pytest.MonkeyPatch
+    short_dir: Path, server: ApiServer, world: WatchedWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with begun(short_dir, server, 2, Doors.BOTH) as both:
         both.pod_gets(DEVICE)
@@ -160,7 +160,7 @@ async def test_a_claim_for_a_device_that_a_pod_has_asks_whether_that_pod_lives(
 
 
 async def test_a_claim_is_read_once_for_its_start_where_no_device_is_for_both_doors(
-    short_dir: Path, server: ApiServer, world: World
+    short_dir: Path, server: ApiServer, world: WatchedWorld
 ) -> None:
     async with begun(short_dir, server, 2, Doors.DRA) as both:
         uid = world.claim("c", DEVICE, users=(pod := world.pod("p", "c"),))

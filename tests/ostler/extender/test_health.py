@@ -34,7 +34,7 @@ class HeardCells:
         self.heard.pop(name, None)
 
 
-class Health:
+class _Health:
     """The health of node-1 and node-2 with four GPUs each, and the slices that it is read from."""
 
     def __init__(self, text: str = CONFIGURATION) -> None:
@@ -61,7 +61,7 @@ def gpus(numbers: Iterable[int] = range(4), bad: Sequence[int] = ()) -> list[Bod
 
 def test_a_tainted_device_is_bad_until_the_taint_is_gone(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ostler.extender")
-    made = Health()
+    made = _Health()
     assert not made.publish(slice_of("node-1", gpus()))
     assert made.bad() == ()
     assert made.publish(slice_of("node-1", gpus(bad=[2])))
@@ -91,27 +91,27 @@ def test_a_tainted_device_is_bad_until_the_taint_is_gone(caplog: pytest.LogCaptu
     ],
 )
 def test_taints_count_by_effect_and_key(key: str, effect: str, is_bad: bool) -> None:
-    made = Health()
+    made = _Health()
     body = gpu(1, taints=[{"key": key, "value": "x", "effect": effect}])
     made.publish(slice_of("node-1", [gpu(0), body, gpu(2), gpu(3)]))
     assert made.bad() == ((1,) if is_bad else ())
 
 
 def test_a_device_that_is_no_whole_gpu_now_is_bad_and_the_others_keep_their_numbers() -> None:
-    made = Health()
+    made = _Health()
     partitioned = gpu(0, attributes={"migEnabled": {"bool": True}})
     made.publish(slice_of("node-1", [partitioned, *gpus(range(1, 4), bad=[3])]))
     assert made.bad() == (0, 3)
 
 
 def test_a_device_that_vanishes_is_the_one_that_is_bad(caplog: pytest.LogCaptureFixture) -> None:
-    made = Health()
+    made = _Health()
     made.publish(slice_of("node-1", gpus()))
     made.publish(slice_of("node-1", gpus([0, 2, 3], bad=[3])))
     assert made.bad() == (1, 3)
     assert MISSING in vars(caplog.records[0])["reasons"]
     # Without a complete count before nobody knows which one is missing.
-    unknown = Health()
+    unknown = _Health()
     unknown.publish(slice_of("node-1", gpus([0, 2, 3], bad=[3])))
     assert unknown.bad() == ()
     unknown.publish(slice_of("node-1", gpus(bad=[3])))
@@ -119,7 +119,7 @@ def test_a_device_that_vanishes_is_the_one_that_is_bad(caplog: pytest.LogCapture
 
 
 def test_a_node_that_publishes_nothing_or_a_part_keeps_its_last_state() -> None:
-    made = Health()
+    made = _Health()
     made.publish(slice_of("node-1", gpus(bad=[2])))
     made.publish()
     assert made.bad() == (2,)
@@ -151,7 +151,7 @@ def test_slices_come_and_go_one_by_one() -> None:
 
 
 def test_another_configuration_is_laid_over_the_known_devices() -> None:
-    made = Health()
+    made = _Health()
     made.publish(slice_of("node-1", gpus(bad=[1])), slice_of("node-2", gpus(bad=[3])))
     smaller = CONFIGURATION.replace("  - {cellType: H100-NODE-4, cellAddress: node-1}\n", "").replace(
         "- {cellType: H100-NODE-4.H100-2, cellNumber: 1}", ""

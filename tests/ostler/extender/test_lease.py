@@ -23,7 +23,7 @@ IN_A_POD = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "4
 FAST = LeaseTiming(duration=15.0, renewal=10.0, retry=0.02)
 
 
-class Clock:
+class _Clock:
     """Monotonic seconds that a test moves."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ def client_of(api: ClusterApi) -> Client:
     )
 
 
-def holder(api: ClusterApi, identity: str, clock: Clock) -> LeaseHolder:
+def holder(api: ClusterApi, identity: str, clock: _Clock) -> LeaseHolder:
     clocks = SystemClocks(monotonic=clock, clock=lambda: 1.7e9)
     made = LeaseHolder(client_of(api), NAME, identity, timing=FAST, clocks=clocks)
     made.start()
@@ -59,7 +59,7 @@ def spec(api: ClusterApi) -> dict[str, Any]:
 
 
 def test_the_first_gets_it_and_the_second_waits_until_it_is_released(api: ClusterApi) -> None:
-    clock = Clock()
+    clock = _Clock()
     first = holder(api, "first", clock)
     until(first.may_act, "the first acts")
     second = holder(api, "second", clock)
@@ -75,7 +75,7 @@ def test_the_first_gets_it_and_the_second_waits_until_it_is_released(api: Cluste
 
 
 def test_a_holder_that_vanished_is_succeeded_after_the_lease_has_not_changed_for_its_duration(api: ClusterApi) -> None:
-    clock = Clock()
+    clock = _Clock()
     first = holder(api, "first", clock)
     until(first.may_act, "the first acts")
     first._stopped.set()
@@ -91,7 +91,7 @@ def test_a_holder_that_vanished_is_succeeded_after_the_lease_has_not_changed_for
 
 
 def test_a_holder_that_cannot_renew_stops_before_others_may_begin(api: ClusterApi) -> None:
-    clock = Clock()
+    clock = _Clock()
     first = holder(api, "first", clock)
     until(first.may_act, "the first acts")
     api.refusals["leases/ostler-extender"] = (500, "etcd has no leader")
@@ -104,7 +104,7 @@ def test_a_holder_that_cannot_renew_stops_before_others_may_begin(api: ClusterAp
 
 
 def test_a_lease_that_somebody_else_took_is_lost_at_once(api: ClusterApi) -> None:
-    first = holder(api, "first", Clock())
+    first = holder(api, "first", _Clock())
     until(first.may_act, "the first acts")
     until(lambda: _taken(api), "another holder is written")
     until(first.lost.is_set, "it is lost")
@@ -120,7 +120,7 @@ def _taken(api: ClusterApi) -> bool:
 
 
 def test_a_replica_that_restarts_with_its_identity_goes_on(api: ClusterApi) -> None:
-    clock = Clock()
+    clock = _Clock()
     first = holder(api, "same", clock)
     until(first.may_act, "it acts")
     acquired = spec(api)["acquireTime"]

@@ -29,7 +29,7 @@ from tests.making.extender_cluster import Object, pod
 from tests.scheduling.cells.invariants import broken
 
 
-class Cluster:
+class _Cluster:
     """Pods as an API server has them, and a tracker that is told of them; records are written when a test says so."""
 
     def __init__(self, configuration: Object) -> None:
@@ -136,16 +136,16 @@ class Cluster:
 
 
 @pytest.fixture
-def two() -> Cluster:
+def two() -> _Cluster:
     """Pods a and b with a pair each on one node, in two virtual clusters."""
-    made = Cluster(owning(1, A=(PAIR, 2), B=(PAIR, 2)))
+    made = _Cluster(owning(1, A=(PAIR, 2), B=(PAIR, 2)))
     assert made.place(pod("a", 2))
     assert made.place(pod("b", 2, vc="B"))
     assert (made.has("a"), made.has("b")) == ((0, 1), (2, 3))
     return made
 
 
-def test_pods_with_each_others_devices_exchange_cells_once_both_are_known(two: Cluster) -> None:
+def test_pods_with_each_others_devices_exchange_cells_once_both_are_known(two: _Cluster) -> None:
     two.gives("b", 0, 1)
     # The first one's annotations do not say yet that it has the other's: it is not touched.
     assert (two.has("a"), two.has("b"), two.waiting) == ((0, 1), (2, 3), {})
@@ -162,7 +162,7 @@ def test_pods_with_each_others_devices_exchange_cells_once_both_are_known(two: C
 
 
 @pytest.mark.parametrize("written", [(), ("a",), ("b",)])
-def test_a_restart_in_the_middle_of_writing_loses_nothing(two: Cluster, written: tuple[str, ...]) -> None:
+def test_a_restart_in_the_middle_of_writing_loses_nothing(two: _Cluster, written: tuple[str, ...]) -> None:
     two.gives("a", 2, 3)
     two.gives("b", 0, 1)
     if written:
@@ -174,7 +174,7 @@ def test_a_restart_in_the_middle_of_writing_loses_nothing(two: Cluster, written:
     assert (two.recorded("a"), two.recorded("b")) == ((2, 3), (0, 1))
 
 
-def test_a_pod_moves_to_free_devices_of_its_virtual_clusters_kind(two: Cluster) -> None:
+def test_a_pod_moves_to_free_devices_of_its_virtual_clusters_kind(two: _Cluster) -> None:
     two.gives("a", 6, 7)
     assert two.has("a") == (6, 7)
     two.write()
@@ -184,7 +184,7 @@ def test_a_pod_moves_to_free_devices_of_its_virtual_clusters_kind(two: Cluster) 
     assert two.has("next") in ((0, 1), (4, 5))
 
 
-def test_what_cannot_follow_is_told_once_and_tried_again(two: Cluster) -> None:
+def test_what_cannot_follow_is_told_once_and_tried_again(two: _Cluster) -> None:
     assert two.place(pod("c", 2))
     assert two.has("c") == (4, 5)
     two.gives("c", 4, 5)
@@ -203,7 +203,7 @@ def test_what_cannot_follow_is_told_once_and_tried_again(two: Cluster) -> None:
     assert two.has("a") == (1, 7)
 
 
-def test_a_pod_whose_devices_are_a_later_pods_waits_for_that_one(two: Cluster) -> None:
+def test_a_pod_whose_devices_are_a_later_pods_waits_for_that_one(two: _Cluster) -> None:
     two.gives("a", 2, 3)
     assert two.has("a") == (0, 1)
     assert two.warned == []
@@ -212,7 +212,7 @@ def test_a_pod_whose_devices_are_a_later_pods_waits_for_that_one(two: Cluster) -
 
 
 def test_pods_of_a_gang_exchange_and_every_record_of_the_gang_is_written() -> None:
-    made = Cluster(owning(1, A=("G-NODE", 1)))
+    made = _Cluster(owning(1, A=("G-NODE", 1)))
     for number in range(3):
         assert made.place(pod(f"g-{number}", 2, spec=gang("g", 3, 2)))
     made.gives("g-0", 4, 5)
@@ -235,7 +235,7 @@ def test_pods_of_a_gang_exchange_and_every_record_of_the_gang_is_written() -> No
 
 
 def test_pods_that_share_a_cell_leave_it_together() -> None:
-    made = Cluster(owning(1, B=("G-NODE.G-QUAD", 1)))
+    made = _Cluster(owning(1, B=("G-NODE.G-QUAD", 1)))
     assert made.place(pod("a", 2, vc="B"))
     assert made.place(pod("b", 2, vc="B"))
     made.gives("a", 5, 7)
@@ -244,7 +244,7 @@ def test_pods_that_share_a_cell_leave_it_together() -> None:
     assert (made.has("a"), made.has("b")) == ((5, 7), (4, 6))
 
 
-def test_ids_count_before_numbers_once_the_node_publishes_them(two: Cluster) -> None:
+def test_ids_count_before_numbers_once_the_node_publishes_them(two: _Cluster) -> None:
     two.gives("a", 0, 1, ids=["GPU-6", "GPU-7"])
     assert two.has("a") == (0, 1)
     changed = two.devices.replace([slice_of("n0", [gpu(number) for number in range(8)])])
@@ -253,7 +253,7 @@ def test_ids_count_before_numbers_once_the_node_publishes_them(two: Cluster) -> 
 
 
 @pytest.mark.parametrize("notes", ["2,x", "2", "2,2", "8,9", "x" * 5000])
-def test_annotations_that_say_nothing_move_nobody(two: Cluster, notes: str) -> None:
+def test_annotations_that_say_nothing_move_nobody(two: _Cluster, notes: str) -> None:
     before = two.groups()
     two.pods["a"]["metadata"]["annotations"] |= {NUMBERS: notes, ALLOCATED: notes}
     two.tell("a")
@@ -262,7 +262,7 @@ def test_annotations_that_say_nothing_move_nobody(two: Cluster, notes: str) -> N
 
 
 def test_a_pod_that_is_not_bound_yet_gets_the_gangs_new_places() -> None:
-    made = Cluster(owning(1, A=("G-NODE", 1)))
+    made = _Cluster(owning(1, A=("G-NODE", 1)))
     assert made.place(pod("g-0", 2, spec=gang("g", 2, 2)))
     made.gives("g-0", 6, 7)
     assert made.place(pod("g-1", 2, spec=gang("g", 2, 2)))
@@ -272,7 +272,7 @@ def test_a_pod_that_is_not_bound_yet_gets_the_gangs_new_places() -> None:
     assert found == [[6, 7], [2, 3]]
 
 
-class ChanceCluster(Cluster):
+class ChanceCluster(_Cluster):
     """Pods come, get any devices of their node that no other pod has, and go; the process ends in the middle."""
 
     def __init__(self, seed: int) -> None:

@@ -18,7 +18,7 @@ from ostler.extender import server as serving
 from ostler.extender.server import ExtenderServer, HttpAnswer, is_local
 from ostler.extender.tls import TlsContexts, TlsError, TlsFiles
 from ostler.extender.wire import ExtenderError
-from tests.kube.authority import Authority, Pair
+from tests.kube.authority import Authority, KeyPair
 from tests.waiting import until
 
 
@@ -161,19 +161,19 @@ class Secured:
         self.server = ExtenderServer(listen("127.0.0.1:0"), echo, self.contexts)
         self.server.start()
 
-    def install(self, pair: Pair) -> None:
+    def install(self, pair: KeyPair) -> None:
         for source, target in ((pair.certificate, self.files.certificate), (pair.key, self.files.key)):
             fresh = target.with_suffix(".new")
             fresh.write_bytes(source.read_bytes())
             fresh.rename(target)
 
-    def connect(self, client: Pair | None) -> http.client.HTTPSConnection:
+    def connect(self, client: KeyPair | None) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.authority.certificate))
         if client is not None:
             context.load_cert_chain(client.certificate, client.key)
         return http.client.HTTPSConnection("127.0.0.1", self.server.port, context=context, timeout=60)
 
-    def ask(self, client: Pair | None) -> int:
+    def ask(self, client: KeyPair | None) -> int:
         with closing(self.connect(client)) as connection:
             connection.request("GET", "/x")
             return connection.getresponse().status

@@ -25,7 +25,7 @@ def grpcurl() -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class _Answer:
     """What grpcurl said and its exit code (0 for OK, 64 and the gRPC code for a status)."""
 
     code: int
@@ -33,12 +33,12 @@ class Answer:
     err: str
 
 
-async def ask(socket: Path, *words: str, data: object = None) -> Answer:
+async def ask(socket: Path, *words: str, data: object = None) -> _Answer:
     """``grpcurl`` with these words behind the socket; ``data`` is the request."""
     process = await _started(socket, words, data)
     out, err = await asyncio.wait_for(process.communicate(), 120)
     assert process.returncode is not None
-    return Answer(process.returncode, out.decode(), err.decode())
+    return _Answer(process.returncode, out.decode(), err.decode())
 
 
 async def first(socket: Path, method: str, *, data: object = None) -> str:

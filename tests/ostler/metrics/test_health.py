@@ -7,19 +7,19 @@ from node.health.signal import Condition, Trouble
 from node.metrics import metrics_of
 from ostler.admin.health import HealthView
 from ostler.metrics.gauges import health
-from tests.node.health.rig import A, B, C, D, Rig, nic
+from tests.node.health.rig import A, B, C, D, HealthRig, nic
 from tests.ostler.metrics import scraping
 
 LOST = Condition(Trouble.LOST)
 
 
-def numbers(rig: Rig) -> dict[tuple[str, ...], float]:
+def numbers(rig: HealthRig) -> dict[tuple[str, ...], float]:
     """Samples by name and the values of their labels."""
     return scraping.numbers(metrics_of(rig.keeper.metrics), health(HealthView(rig.keeper).report()))
 
 
 def test_every_state_of_every_kind_is_there_from_the_start() -> None:
-    found = numbers(Rig([A, B, nic(0x86)]))
+    found = numbers(HealthRig([A, B, nic(0x86)]))
     assert {key[1:]: value for key, value in found.items() if key[0] == "ostler_device_health"} == {
         (kind, state): number if state == "healthy" else 0
         for kind, number in (("gpu", 2), ("nic", 1))
@@ -30,7 +30,7 @@ def test_every_state_of_every_kind_is_there_from_the_start() -> None:
 
 
 def test_verdicts_are_counted_by_what_caused_them() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.xid(A.name, 13)
     rig.xid(A.name, 9999)
     rig.look(B.name, LOST)
@@ -47,7 +47,7 @@ def test_verdicts_are_counted_by_what_caused_them() -> None:
 
 
 def test_the_trouble_of_a_device_is_the_cause_that_health_names() -> None:
-    rig = Rig([A, B, C])
+    rig = HealthRig([A, B, C])
     rig.xid(A.name, 79)
     assert numbers(rig)["ostler_device_trouble", "gpu", "xid", "unhealthy"] == 1
     rig.look(A.name, LOST)
@@ -58,7 +58,7 @@ def test_the_trouble_of_a_device_is_the_cause_that_health_names() -> None:
 
 
 def test_what_evicts_what_flaps_and_eviction_limits_are_shown() -> None:
-    rig = Rig([A, B, C, D])
+    rig = HealthRig([A, B, C, D])
     rig.look(A.name, LOST)
     rig.time.forward(11)
     for _ in range(4):
@@ -72,7 +72,7 @@ def test_what_evicts_what_flaps_and_eviction_limits_are_shown() -> None:
 
 
 def test_a_dry_run_is_seen() -> None:
-    rig = Rig([A], Policy(dry_run=True))
+    rig = HealthRig([A], Policy(dry_run=True))
     rig.xid(A.name, 95)
     found = numbers(rig)
     assert found["ostler_health_dry_run",] == 1

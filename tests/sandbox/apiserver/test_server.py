@@ -12,7 +12,7 @@ import pytest
 from sandbox.apiserver.bodies import JSON_PATCH, STRATEGIC, patched
 from sandbox.apiserver.refusals import StatusError
 from sandbox.apiserver.server import GATES_OFF, ApiServer
-from tests.sandbox.apiserver.web import NODES, RESOURCES, SLICES, Reply, ask, slice_of, watching
+from tests.sandbox.apiserver.web import NODES, RESOURCES, SLICES, WebReply, ask, slice_of, watching
 
 
 def test_discovery_shows_what_is_served(server: ApiServer) -> None:
@@ -190,7 +190,7 @@ def test_fault_may_take_the_server_down(server: ApiServer) -> None:
 
 def test_many_clients_are_answered_at_once(server: ApiServer) -> None:
     server.store.create("nodes", {"metadata": {"name": "n", "labels": {"count": "0"}}})
-    replies: list[Reply] = []
+    replies: list[WebReply] = []
 
     def work(number: int) -> None:
         replies.append(ask(server, "POST", SLICES, slice_of(f"s{number}")))

@@ -12,7 +12,7 @@ import pytest
 from sandbox.apiserver.server import ApiServer
 from scheduling.api.validation.shapes import Gates
 from tests.making.recorded_cases import cases_in, files_in
-from tests.sandbox.apiserver.web import Reply, ask
+from tests.sandbox.apiserver.web import WebReply, ask
 
 FOLDER = Path(__file__).parents[2] / "vectors" / "validation"
 GATES = {"default": Gates(), "list-attributes": Gates(list_attributes=True)}
@@ -51,7 +51,7 @@ def test_verdict_is_that_of_the_api_server(vector: Any, servers: dict[str, ApiSe
         assert causes == {(cause["field"], cause["reason"]) for cause in vector.get("causes", [])}
 
 
-def sent(server: ApiServer, vector: Any) -> Reply:
+def sent(server: ApiServer, vector: Any) -> WebReply:
     """The request of the vector; an object that is to be replaced is there before, and gone after."""
     place = "/namespaces/default" if vector["kind"] == "ResourceClaim" else ""
     path = f"/apis/resource.k8s.io/v1{place}/{PLURALS[vector['kind']]}"

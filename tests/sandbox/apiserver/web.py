@@ -22,7 +22,7 @@ MERGE = "application/merge-patch+json"
 PATIENCE = 30.0
 
 
-class Reply(NamedTuple):
+class WebReply(NamedTuple):
     code: int
     body: Any
     headers: dict[str, str]
@@ -30,7 +30,7 @@ class Reply(NamedTuple):
 
 def ask(
     server: ApiServer, method: str, path: str, body: object = None, content_type: str = "application/json", **query: str
-) -> Reply:
+) -> WebReply:
     """One request on a connection of its own; names of `query` are as they stand."""
     connection = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=PATIENCE)
     try:
@@ -40,12 +40,12 @@ def ask(
         response = connection.getresponse()
         text = response.read()
         is_json = response.getheader("Content-Type", "").startswith("application/json")
-        return Reply(response.status, json.loads(text) if is_json else text.decode(), dict(response.getheaders()))
+        return WebReply(response.status, json.loads(text) if is_json else text.decode(), dict(response.getheaders()))
     finally:
         connection.close()
 
 
-class Stream:
+class _Stream:
     """A watch that is open; `events` grows."""
 
     def __init__(self, response: HTTPResponse) -> None:
@@ -84,14 +84,14 @@ class Stream:
 
 
 @contextmanager
-def watching(server: ApiServer, path: str, **query: str) -> Iterator[Stream]:
+def watching(server: ApiServer, path: str, **query: str) -> Iterator[_Stream]:
     connection = HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=PATIENCE)
     connection.request("GET", f"{path}?{urlencode({'watch': 'true', **query})}")
     response = connection.getresponse()
     assert response.status == 200
     opened = connection.sock
     try:
-        yield Stream(response)
+        yield _Stream(response)
     finally:
         if opened is not None:
             with suppress(OSError):

@@ -39,7 +39,7 @@ from tests.waiting import until
 SOURCE = RuleSource("somewhere", "https://example.com")
 
 
-class Bed:
+class _Bed:
     """A testbed that notes what is asked of it."""
 
     def __init__(self, ready: bool = True, own_ends: Sequence[str] = ()) -> None:
@@ -58,19 +58,19 @@ class Bed:
         return self._own_ends.pop(0) if self._own_ends else ""
 
 
-async def _passes(bed: Bed) -> str | None:
+async def _passes(bed: _Bed) -> str | None:
     return "a remark"
 
 
-async def _fails(bed: Bed) -> str | None:
+async def _fails(bed: _Bed) -> str | None:
     raise RuleBroken("seen: \x1b[31m<&>")
 
 
-async def _concerns_nobody(bed: Bed) -> str | None:
+async def _concerns_nobody(bed: _Bed) -> str | None:
     raise RuleNotApplicable("no reason")
 
 
-RULES: tuple[ConformanceRule[Bed], ...] = (
+RULES: tuple[ConformanceRule[_Bed], ...] = (
     ConformanceRule("one", "Is one", SOURCE, _passes),
     ConformanceRule("two", "Is two", SOURCE, _fails),
     ConformanceRule("three", "Is three", SOURCE, _concerns_nobody),
@@ -78,7 +78,7 @@ RULES: tuple[ConformanceRule[Bed], ...] = (
 
 
 async def test_every_outcome_is_in_every_report() -> None:
-    bed = Bed()
+    bed = _Bed()
     verdicts = await judge(RULES, bed)
     assert bed.discarded == 1, "after the rule that failed"
     assert [row(verdict)[2] for verdict in verdicts] == [
@@ -98,7 +98,7 @@ async def test_every_outcome_is_in_every_report() -> None:
 
 
 async def test_a_program_that_is_not_ready_is_an_error_and_no_failure() -> None:
-    bed = Bed(ready=False)
+    bed = _Bed(ready=False)
     told: list[RuleVerdict] = []
     verdicts = await judge(RULES[:1], bed, told.append)
     assert told == verdicts
@@ -120,7 +120,7 @@ async def test_a_program_that_is_not_ready_is_an_error_and_no_failure() -> None:
 async def test_a_program_that_ended_in_a_rule_is_judged_once_more(
     own_ends: list[str], prepared: bool, seen: str, discarded: int
 ) -> None:
-    bed = Bed(own_ends=own_ends)
+    bed = _Bed(own_ends=own_ends)
     (verdict,) = await judge([ConformanceRule("two", "Is two", SOURCE, _fails, prepared=prepared)], bed)
     assert (verdict.outcome, verdict.seen, bed.discarded) == (RuleOutcome.FAILED, seen, discarded)
 

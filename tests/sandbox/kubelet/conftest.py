@@ -12,13 +12,13 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.events import EventStream, KubeletEvent
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Kind, Pod
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, register
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, register
 
 GPU = "a.example/gpu"
 NIC = "b.example/nic"
 
 
-class Node:
+class KubeletNode:
     """Starts kubelets and plugins under ``root`` and ends them all."""
 
     def __init__(self, root: Path) -> None:
@@ -40,11 +40,11 @@ class Node:
         resource: str = GPU,
         door: Literal["register", "watcher"] | None = "register",
         name: str = "p.sock",
-        script: Script | None = None,
+        script: PluginScript | None = None,
     ) -> ScriptedPlugin:
         """A plugin that serves, and has registered unless ``door`` is None; the watcher's door is only opened."""
         folder = self.root / ("plugins_registry" if door == "watcher" else "device-plugins")
-        plugin = ScriptedPlugin(resource, folder / name, list(devices), script or Script())
+        plugin = ScriptedPlugin(resource, folder / name, list(devices), script or PluginScript())
         self._plugins.append(plugin)
         await plugin.start()
         if door == "register":
@@ -60,8 +60,8 @@ class Node:
 
 
 @pytest.fixture
-async def node(short_dir: Path) -> AsyncIterator[Node]:
-    node = Node(short_dir)
+async def node(short_dir: Path) -> AsyncIterator[KubeletNode]:
+    node = KubeletNode(short_dir)
     yield node
     await node.close()
 

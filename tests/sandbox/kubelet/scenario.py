@@ -20,7 +20,7 @@ from sandbox.kubelet.pods import Container, Pod, PodAdmitResult
 from sandbox.kubelet.registration import check_plugin
 from sandbox.kubelet.topology import ProviderHints, TopologyHint, TopologyManager
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, device, register
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, device, register
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -151,7 +151,7 @@ class Scenario:
         return {}
 
     async def step_connect_failing(self, step: Json) -> Json:
-        plugin = await self._start(step["resource"], [], Script(options_error="no options today"))
+        plugin = await self._start(step["resource"], [], PluginScript(options_error="no options today"))
         return {"error": await self._register(plugin)}
 
     async def step_disconnect(self, step: Json) -> Json:
@@ -300,7 +300,7 @@ class Scenario:
         self._current[resource] = plugin
 
     async def _start(
-        self, resource: str, devices: list[api_pb2.Device], script: Script, path: Path | None = None
+        self, resource: str, devices: list[api_pb2.Device], script: PluginScript, path: Path | None = None
     ) -> ScriptedPlugin:
         path = path or self._sockets / f"{len(self._all)}.sock"
         plugin = ScriptedPlugin(resource, path, devices, script, self.calls)
@@ -315,8 +315,8 @@ class Scenario:
         return sorted(self.calls, key=lambda call: str(call["resource"]))
 
 
-def _script(spec: Json) -> Script:
-    return Script(
+def _script(spec: Json) -> PluginScript:
+    return PluginScript(
         pre_start_required=spec["pre_start_required"],
         preferred_available=spec["get_preferred_allocation_available"],
         preferred=spec["preferred_answer"]["mode"],

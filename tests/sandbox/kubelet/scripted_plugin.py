@@ -30,7 +30,7 @@ def devices(prefix: str, count: int, nodes: Sequence[int] | None = None) -> list
 
 
 @dataclass
-class Script:
+class PluginScript:
     """How the plugin answers; modes are those of the recorded scenarios, and ``hang``."""
 
     pre_start_required: bool = False
@@ -53,7 +53,7 @@ class ScriptedPlugin(api_pb2_grpc.DevicePluginServicer, registration_pb2_grpc.Re
     resource: str
     path: Path
     devices: list[api_pb2.Device] = field(default_factory=list)
-    script: Script = field(default_factory=Script)
+    script: PluginScript = field(default_factory=PluginScript)
     calls: list[dict[str, Any]] = field(default_factory=list)
     notified: list[registration_pb2.RegistrationStatus] = field(default_factory=list)
     info_calls: int = 0

@@ -13,11 +13,11 @@ from sandbox.kubelet.pods import Container, NodeCapacity, Pod
 from sandbox.kubelet.reported_resources import OutOfResourceError, ReportedResources, check_fit
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
 from tests.sandbox.kubelet.scripted_plugin import devices
 
 
-async def _forgotten(node: Node, *, report: bool) -> Kubelet:
+async def _forgotten(node: KubeletNode, *, report: bool) -> Kubelet:
     """A kubelet that has forgotten the resource; with ``report`` its Node still names it."""
     clock = ManualClock(0.0)
     kubelet = await node.kubelet(clock=clock)
@@ -35,7 +35,7 @@ async def _forgotten(node: Node, *, report: bool) -> Kubelet:
     return kubelet
 
 
-async def test_pod_is_refused_for_a_resource_that_only_its_node_still_names(node: Node) -> None:
+async def test_pod_is_refused_for_a_resource_that_only_its_node_still_names(node: KubeletNode) -> None:
     kubelet = await _forgotten(node, report=True)
     verdict = await kubelet.admit(pod("p1", 2))
     assert (verdict.admitted, verdict.container, verdict.reason) == (False, "", f"OutOf{GPU}")
@@ -44,13 +44,13 @@ async def test_pod_is_refused_for_a_resource_that_only_its_node_still_names(node
     assert kubelet.pods() == ()
 
 
-async def test_pod_runs_without_devices_of_a_resource_that_nobody_names(node: Node) -> None:
+async def test_pod_runs_without_devices_of_a_resource_that_nobody_names(node: KubeletNode) -> None:
     kubelet = await _forgotten(node, report=False)
     verdict = await kubelet.admit(pod("p1", 2))
     assert (verdict.admitted, verdict.devices, verdict.status_message) == (True, {}, "")
 
 
-async def test_device_manager_refuses_before_the_nodes_status_does(node: Node) -> None:
+async def test_device_manager_refuses_before_the_nodes_status_does(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -72,7 +72,7 @@ def test_node_keeps_the_names_of_forgotten_resources() -> None:
     assert status.allocatable == {GPU: 0, NIC: 0}
 
 
-async def test_node_that_comes_back_with_an_empty_folder_has_nothing_of_what_it_reported(node: Node) -> None:
+async def test_node_that_comes_back_with_an_empty_folder_has_nothing_of_what_it_reported(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 2))
     await kubelet.wait_for(GPU, healthy=2)
@@ -112,7 +112,7 @@ def _reply(answer: api_pb2.AllocateResponse, *_: object) -> api_pb2.AllocateResp
     return answer
 
 
-async def test_conflicts_of_two_plugins_are_events_and_fail_nothing(node: Node) -> None:
+async def test_conflicts_of_two_plugins_are_events_and_fail_nothing(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
     workload = Pod("p", "p", containers=(Container("c", limits={GPU: 1, NIC: 1}),))
@@ -141,7 +141,7 @@ async def test_conflicts_of_two_plugins_are_events_and_fail_nothing(node: Node) 
         await stub.stop()
 
 
-async def test_seed_chooses_other_devices_and_the_same_ones_again(node: Node) -> None:
+async def test_seed_chooses_other_devices_and_the_same_ones_again(node: KubeletNode) -> None:
     given = []
     for seed in (1, 1, 2, None):
         kubelet = await node.kubelet(seed=seed)

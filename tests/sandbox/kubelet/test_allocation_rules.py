@@ -79,7 +79,7 @@ class BareNode:
 
 
 @dataclass(frozen=True)
-class Listing:
+class _Listing:
     """A ListAndWatch message, and how the plugin answers from then on."""
 
     resource: str
@@ -110,7 +110,7 @@ _DEVICES = st.lists(
     max_size=7,
 ).map(tuple)
 _LISTINGS = st.builds(
-    Listing,
+    _Listing,
     st.sampled_from([GPU, NIC]),
     _DEVICES,
     st.lists(st.sampled_from([*IDS, "bogus"]), max_size=6).map(tuple),
@@ -138,13 +138,13 @@ _STEPS = st.lists(
 _SEEDS = st.none() | st.integers(0, 3)
 
 
-async def _run(steps: Iterable[Arrival | Listing | Departure], seed: int | None) -> None:
+async def _run(steps: Iterable[Arrival | _Listing | Departure], seed: int | None) -> None:
     node = BareNode()
     ids = in_order if seed is None else random_order(seed)
     allocator = DeviceAllocator(node, node.records, ids=ids, order=sorted if seed is None else ids)
     pods: dict[str, Pod] = {}
     for number, step in enumerate(steps):
-        if isinstance(step, Listing):
+        if isinstance(step, _Listing):
             node.devices[step.resource] = DeviceSet(
                 {device.id: device for device in step.devices},
                 frozenset(device.id for device in step.devices if device.healthy),
@@ -201,7 +201,7 @@ def _names(pod: Pod) -> list[str]:
 @settings(max_examples=25)
 @given(_STEPS, _SEEDS)
 def test_no_device_is_given_twice_and_no_error_keeps_any(
-    steps: list[Arrival | Listing | Departure], seed: int | None
+    steps: list[Arrival | _Listing | Departure], seed: int | None
 ) -> None:
     asyncio.run(_run(steps, seed))
 

@@ -14,7 +14,7 @@ from sandbox.kubelet.devices import HEALTHY, DeviceSet, PluginDevice
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.topology import TopologyHint, TopologyManager
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
 from tests.sandbox.kubelet.scripted_plugin import device
 
 _TWO = frozenset({0, 1})
@@ -145,7 +145,7 @@ def test_effective_limits(containers: tuple[Container, ...], limits: dict[str, i
 _SPREAD = [device("d0", nodes=(0,)), device("d1", nodes=(1,)), device("d2", nodes=(1,))]
 
 
-async def test_a_pod_that_the_policy_refuses_gets_nothing_and_the_reason_of_the_kubelet(node: Node) -> None:
+async def test_a_pod_that_the_policy_refuses_gets_nothing_and_the_reason_of_the_kubelet(node: KubeletNode) -> None:
     kubelet = await node.kubelet(topology=TopologyManager("single-numa-node", numa_nodes=(0, 1)))
     plugin = await node.plugin(_SPREAD)
     await kubelet.wait_for(GPU, healthy=3)
@@ -159,7 +159,7 @@ async def test_a_pod_that_the_policy_refuses_gets_nothing_and_the_reason_of_the_
     assert admitted.affinity == {"c": _hint(1)}
 
 
-async def test_without_a_policy_nothing_is_aligned(node: Node) -> None:
+async def test_without_a_policy_nothing_is_aligned(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(_SPREAD)
     await kubelet.wait_for(GPU, healthy=3)
@@ -168,7 +168,7 @@ async def test_without_a_policy_nothing_is_aligned(node: Node) -> None:
     assert (admitted.hints, admitted.pod_hints) == ({}, None)
 
 
-async def test_scope_pod_refuses_the_whole_pod_before_anything_is_allocated(node: Node) -> None:
+async def test_scope_pod_refuses_the_whole_pod_before_anything_is_allocated(node: KubeletNode) -> None:
     manager = TopologyManager("single-numa-node", "pod", numa_nodes=(0, 1))
     kubelet = await node.kubelet(topology=manager)
     plugin = await node.plugin(_SPREAD)
@@ -179,7 +179,7 @@ async def test_scope_pod_refuses_the_whole_pod_before_anything_is_allocated(node
     assert plugin.calls == []
 
 
-async def test_devices_are_allocated_late_by_the_affinity_of_the_admission(node: Node) -> None:
+async def test_devices_are_allocated_late_by_the_affinity_of_the_admission(node: KubeletNode) -> None:
     kubelet = await node.kubelet(topology=TopologyManager("restricted", numa_nodes=(0, 1)))
     workload = pod("p", 2)
     assert (await kubelet.admit(workload, TopologyHint(frozenset({1}), preferred=True))).admitted
@@ -191,7 +191,7 @@ async def test_devices_are_allocated_late_by_the_affinity_of_the_admission(node:
 
 @pytest.mark.parametrize(("generation", "masks"), [("1.35", [{1}, {0, 1}]), ("1.36", [{1}])])
 async def test_until_1_35_masks_range_over_the_whole_machine(
-    node: Node, generation: Generation, masks: list[set[int]]
+    node: KubeletNode, generation: Generation, masks: list[set[int]]
 ) -> None:
     kubelet = await node.kubelet(generation=generation, topology=TopologyManager("best-effort", numa_nodes=(0, 1)))
     await node.plugin([device("d0", nodes=(1,))])

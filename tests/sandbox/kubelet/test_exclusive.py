@@ -13,8 +13,8 @@ import pytest
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, device
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, device
 
 
 async def _live(kubelet: Kubelet, chance: random.Random, names: list[str]) -> None:
@@ -72,10 +72,10 @@ def _nothing_is_held_twice(kubelet: Kubelet) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_device_is_never_held_or_shown_twice(node: Node, seed: int) -> None:
+async def test_device_is_never_held_or_shown_twice(node: KubeletNode, seed: int) -> None:
     chance = random.Random(seed)
     kubelet = await node.kubelet(watch_plugins=False)
-    script = Script(preferred="fixed", preferred_available=True)
+    script = PluginScript(preferred="fixed", preferred_available=True)
     gpus = await node.plugin([device(f"d{number}") for number in range(6)], script=script)
     nics = await node.plugin([device(f"d{number}") for number in range(4)], resource=NIC, name="nic.sock")
     await kubelet.wait_for(GPU, healthy=6)

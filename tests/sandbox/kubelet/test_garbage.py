@@ -21,8 +21,8 @@ from sandbox.kubelet.events import PodWarning
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pod_devices import ContainerResource, PodDevices
 from sandbox.kubelet.pods import Container, Pod
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, next_event, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, device, devices, register
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, next_event, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, device, devices, register
 from tests.waiting import eventually
 
 RawPlugin = Callable[[Path, dict[str, bytes]], Awaitable[None]]
@@ -61,7 +61,7 @@ def _handler(name: str, answer: bytes) -> grpc.RpcMethodHandler[Any, Any]:
     return grpc.unary_unary_rpc_method_handler(unary)
 
 
-async def test_options_that_are_no_message_fail_the_registration(node: Node, raw_plugin: RawPlugin) -> None:
+async def test_options_that_are_no_message_fail_the_registration(node: KubeletNode, raw_plugin: RawPlugin) -> None:
     kubelet = await node.kubelet()
     folder = kubelet.settings.device_plugin_dir
     await raw_plugin(folder / "p.sock", {"GetDevicePluginOptions": NONSENSE})
@@ -71,7 +71,7 @@ async def test_options_that_are_no_message_fail_the_registration(node: Node, raw
     )
 
 
-async def test_service_without_the_calls_is_refused(node: Node, raw_plugin: RawPlugin) -> None:
+async def test_service_without_the_calls_is_refused(node: KubeletNode, raw_plugin: RawPlugin) -> None:
     kubelet = await node.kubelet()
     folder = kubelet.settings.device_plugin_dir
     await raw_plugin(folder / "p.sock", {})
@@ -79,7 +79,7 @@ async def test_service_without_the_calls_is_refused(node: Node, raw_plugin: RawP
     assert message.startswith("failed to get device plugin options: rpc error: code = Unimplemented desc = ")
 
 
-async def test_list_that_is_no_message_ends_the_connection(node: Node, raw_plugin: RawPlugin) -> None:
+async def test_list_that_is_no_message_ends_the_connection(node: KubeletNode, raw_plugin: RawPlugin) -> None:
     kubelet = await node.kubelet()
     folder = kubelet.settings.device_plugin_dir
     await raw_plugin(folder / "p.sock", {"GetDevicePluginOptions": b"", "ListAndWatch": NONSENSE})
@@ -88,7 +88,7 @@ async def test_list_that_is_no_message_ends_the_connection(node: Node, raw_plugi
     assert kubelet.capacity().capacity == {}
 
 
-async def test_allocate_answer_that_is_no_message_refuses_the_pod(node: Node, raw_plugin: RawPlugin) -> None:
+async def test_allocate_answer_that_is_no_message_refuses_the_pod(node: KubeletNode, raw_plugin: RawPlugin) -> None:
     kubelet = await node.kubelet()
     folder = kubelet.settings.device_plugin_dir
     answers = {
@@ -104,7 +104,7 @@ async def test_allocate_answer_that_is_no_message_refuses_the_pod(node: Node, ra
     assert kubelet.manager.records.taken(GPU) == frozenset()
 
 
-async def test_list_over_4_mib_ends_the_connection_and_nothing_retries(node: Node) -> None:
+async def test_list_over_4_mib_ends_the_connection_and_nothing_retries(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -114,9 +114,9 @@ async def test_list_over_4_mib_ends_the_connection_and_nothing_retries(node: Nod
     assert kubelet.open_streams(GPU) == 0
 
 
-async def test_plugin_that_dies_in_allocate_gives_the_reservation_back(node: Node) -> None:
+async def test_plugin_that_dies_in_allocate_gives_the_reservation_back(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    plugin = await node.plugin(devices("d", 2), script=Script(allocate="hang"))
+    plugin = await node.plugin(devices("d", 2), script=PluginScript(allocate="hang"))
     await kubelet.wait_for(GPU, healthy=2)
     admission = asyncio.create_task(kubelet.admit(pod("p1", 2)))
     await plugin.called.wait()
@@ -133,9 +133,9 @@ async def test_plugin_that_dies_in_allocate_gives_the_reservation_back(node: Nod
     assert (await kubelet.admit(pod("p2", 2))).admitted
 
 
-async def test_cancelled_admission_gives_the_reservation_back(node: Node) -> None:
+async def test_cancelled_admission_gives_the_reservation_back(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    plugin = await node.plugin(devices("d", 1), script=Script(allocate="hang"))
+    plugin = await node.plugin(devices("d", 1), script=PluginScript(allocate="hang"))
     await kubelet.wait_for(GPU, healthy=1)
     admission = asyncio.create_task(kubelet.admit(pod("p1")))
     await plugin.called.wait()
@@ -149,10 +149,10 @@ async def test_cancelled_admission_gives_the_reservation_back(node: Node) -> Non
 @pytest.mark.parametrize(
     ("script", "message"),
     [
-        (Script(allocate="empty"), "no containers return in allocation response "),
-        (Script(allocate="error"), "rpc error: code = Unknown desc = cannot allocate today"),
+        (PluginScript(allocate="empty"), "no containers return in allocation response "),
+        (PluginScript(allocate="error"), "rpc error: code = Unknown desc = cannot allocate today"),
         (
-            Script(preferred="error", preferred_available=True),
+            PluginScript(preferred="error", preferred_available=True),
             (
                 "device plugin GetPreferredAllocation rpc failed with err: "
                 "rpc error: code = Unknown desc = no preference today"
@@ -160,7 +160,9 @@ async def test_cancelled_admission_gives_the_reservation_back(node: Node) -> Non
         ),
     ],
 )
-async def test_error_while_allocating_gives_every_id_back(node: Node, script: Script, message: str) -> None:
+async def test_error_while_allocating_gives_every_id_back(
+    node: KubeletNode, script: PluginScript, message: str
+) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 3), script=script)
     await kubelet.wait_for(GPU, healthy=3)
@@ -170,9 +172,9 @@ async def test_error_while_allocating_gives_every_id_back(node: Node, script: Sc
     assert (await kubelet.admit(pod("p2", 3))).admitted
 
 
-async def test_known_hole_keeps_ids_after_an_empty_answer(node: Node) -> None:
+async def test_known_hole_keeps_ids_after_an_empty_answer(node: KubeletNode) -> None:
     kubelet = await node.kubelet(keep_known_holes=True)
-    plugin = await node.plugin(devices("d", 2), script=Script(allocate="empty"))
+    plugin = await node.plugin(devices("d", 2), script=PluginScript(allocate="empty"))
     await kubelet.wait_for(GPU, healthy=2)
     await kubelet.admit(pod("p1", 1))
     plugin.script.allocate = "ok"
@@ -181,7 +183,7 @@ async def test_known_hole_keeps_ids_after_an_empty_answer(node: Node) -> None:
     )
 
 
-async def test_vanished_socket_does_not_break_the_connection(node: Node) -> None:
+async def test_vanished_socket_does_not_break_the_connection(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -191,16 +193,16 @@ async def test_vanished_socket_does_not_break_the_connection(node: Node) -> None
     assert (await kubelet.admit(pod("p1"))).admitted
 
 
-async def test_preference_for_unknown_devices_is_ignored(node: Node) -> None:
+async def test_preference_for_unknown_devices_is_ignored(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    script = Script(preferred="fixed", preferred_available=True, preferred_ids=("x", "d2", "d2", "", "d9"))
+    script = PluginScript(preferred="fixed", preferred_available=True, preferred_ids=("x", "d2", "d2", "", "d9"))
     await node.plugin(devices("d", 3), script=script)
     await kubelet.wait_for(GPU, healthy=3)
     verdict = await kubelet.admit(pod("p1", 2))
     assert verdict.devices == {"c": {GPU: ("d0", "d2")}}
 
 
-async def test_strange_ids_and_health_strings_are_taken_as_they_are(node: Node) -> None:
+async def test_strange_ids_and_health_strings_are_taken_as_they_are(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     strange = ["", "²", "9" * 5000, "a b]:[", "\u2028<&>"]
     await node.plugin([*(device(name) for name in strange), device("x", "healthy"), device("y", "")])
@@ -212,9 +214,9 @@ async def test_strange_ids_and_health_strings_are_taken_as_they_are(node: Node) 
     assert set(kubelet.allocated("p1", "c")[GPU]) == set(strange)
 
 
-async def test_one_bad_plugin_does_not_touch_another(node: Node) -> None:
+async def test_one_bad_plugin_does_not_touch_another(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    await node.plugin(devices("d", 1), script=Script(allocate="error"))
+    await node.plugin(devices("d", 1), script=PluginScript(allocate="error"))
     await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
     await kubelet.wait_for(GPU, healthy=1)
     await kubelet.wait_for(NIC, healthy=1)
@@ -226,7 +228,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 @pytest.mark.parametrize("socket", ["device-plugins/kubelet.sock", "pod-resources/kubelet.sock"])
-async def test_bytes_that_are_no_call_harm_nobody(node: Node, socket: str) -> None:
+async def test_bytes_that_are_no_call_harm_nobody(node: KubeletNode, socket: str) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
     noise = random.Random(7)
@@ -245,9 +247,9 @@ async def test_bytes_that_are_no_call_harm_nobody(node: Node, socket: str) -> No
     assert [each.name for each in listed.pod_resources] == ["p1"]
 
 
-async def test_failing_pre_start_keeps_the_container_waiting(node: Node) -> None:
+async def test_failing_pre_start_keeps_the_container_waiting(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    script = Script(pre_start_required=True, pre_start="error")
+    script = PluginScript(pre_start_required=True, pre_start="error")
     plugin = await node.plugin(devices("d", 1), script=script)
     await kubelet.wait_for(GPU, healthy=1)
     assert (await kubelet.admit(pod("p1"))).admitted
@@ -265,9 +267,9 @@ async def test_failing_pre_start_keeps_the_container_waiting(node: Node) -> None
     assert options.envs == {"IDS_gpu": "d0"}
 
 
-async def test_pre_start_without_an_allocation_is_an_error(node: Node) -> None:
+async def test_pre_start_without_an_allocation_is_an_error(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    await node.plugin(devices("d", 1), script=Script(pre_start_required=True))
+    await node.plugin(devices("d", 1), script=PluginScript(pre_start_required=True))
     await kubelet.wait_for(GPU, healthy=1)
     with pytest.raises(ContainerStartError) as caught:
         await kubelet.run_options(pod("p1"), "c")
@@ -276,7 +278,7 @@ async def test_pre_start_without_an_allocation_is_an_error(node: Node) -> None:
     )
 
 
-async def test_checkpoint_that_cannot_be_written_refuses_the_pod(node: Node) -> None:
+async def test_checkpoint_that_cannot_be_written_refuses_the_pod(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -294,7 +296,7 @@ def test_second_reservation_of_one_holder_is_refused() -> None:
         records.reserve(holder)
 
 
-async def test_pod_that_changed_its_request_is_refused(node: Node) -> None:
+async def test_pod_that_changed_its_request_is_refused(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 3))
     await kubelet.wait_for(GPU, healthy=3)
@@ -304,7 +306,7 @@ async def test_pod_that_changed_its_request_is_refused(node: Node) -> None:
     )
 
 
-async def test_unknown_resource_is_none_of_its_business(node: Node) -> None:
+async def test_unknown_resource_is_none_of_its_business(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     assert (await kubelet.admit(pod("p1", resource="cpu"))).admitted
     assert await kubelet.run_options(pod("p1", resource="cpu"), "c") is None

@@ -30,8 +30,8 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.plugin_calls import advice
 from sandbox.kubelet.plugin_clients import MAX_STREAMS
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, next_event, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, next_event, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, devices, register
 from tests.waiting import background, eventually
 
 
@@ -72,7 +72,7 @@ async def _stub(kubelet: Kubelet, *, pre_start: bool = False, preferred: bool = 
 
 
 @pytest.mark.parametrize("call", ["Allocate", "GetPreferredAllocation", "PreStartContainer"])
-async def test_hanging_call_is_reported_while_it_hangs_and_when_it_is_given_up(node: Node, call: str) -> None:
+async def test_hanging_call_is_reported_while_it_hangs_and_when_it_is_given_up(node: KubeletNode, call: str) -> None:
     kubelet = await node.kubelet(call_timeout=5, pending_after=0.05)
     stream = kubelet.events()
     is_start = call == "PreStartContainer"
@@ -102,7 +102,7 @@ async def test_hanging_call_is_reported_while_it_hangs_and_when_it_is_given_up(n
 
 
 async def test_without_a_call_timeout_a_hanging_allocate_holds_up_every_admission_until_the_plugin_ends(
-    node: Node,
+    node: KubeletNode,
 ) -> None:
     kubelet = await node.kubelet(pending_after=0.02)
     await node.plugin(devices("n", 1), resource=NIC, name="n.sock")
@@ -122,7 +122,7 @@ async def test_without_a_call_timeout_a_hanging_allocate_holds_up_every_admissio
             assert (await waiting).admitted
 
 
-async def test_plugin_that_never_lists_is_no_resource_and_ends_with_its_stream(node: Node) -> None:
+async def test_plugin_that_never_lists_is_no_resource_and_ends_with_its_stream(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
 
     class Silent(PluginStub):
@@ -139,9 +139,9 @@ async def test_plugin_that_never_lists_is_no_resource_and_ends_with_its_stream(n
         await eventually(lambda: kubelet.open_streams(GPU) == 0, "its end")
 
 
-async def test_hang_in_the_options_of_one_socket_keeps_no_other_plugin_away(node: Node) -> None:
+async def test_hang_in_the_options_of_one_socket_keeps_no_other_plugin_away(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    script = Script(options_error="hang")
+    script = PluginScript(options_error="hang")
     await node.plugin(devices("d", 1), door="watcher", name="hangs.sock", script=script)
     await node.plugin(devices("n", 1), door="watcher", name="works.sock", resource=NIC)
     await kubelet.wait_for(NIC, healthy=1)
@@ -151,7 +151,7 @@ async def test_hang_in_the_options_of_one_socket_keeps_no_other_plugin_away(node
     await kubelet.stop()
 
 
-async def test_socket_that_accepts_and_says_nothing_fails_the_dial(node: Node) -> None:
+async def test_socket_that_accepts_and_says_nothing_fails_the_dial(node: KubeletNode) -> None:
     kubelet = await node.kubelet(dial_timeout=0.1)
     stream = kubelet.events()
     with socket.socket(socket.AF_UNIX) as mute:
@@ -167,11 +167,11 @@ async def test_socket_that_accepts_and_says_nothing_fails_the_dial(node: Node) -
     )
 
 
-async def test_slow_get_info_names_the_call_and_the_process(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_get_info_names_the_call_and_the_process(node: KubeletNode, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox.kubelet.plugin_watcher.GET_INFO_SECONDS", 0.05)
     kubelet = await node.kubelet()
     stream = kubelet.events()
-    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(info_seconds=30.0))
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=PluginScript(info_seconds=30.0))
     event = await next_event(stream, RegistrationFailed)
     assert (event.fault.call, event.fault.socket) == ("GetInfo", str(plugin.path))
     assert str(event.fault).startswith(f"GetInfo of the plugin at {plugin.path}, 0.")
@@ -204,7 +204,7 @@ def test_fault_is_one_sentence() -> None:
     assert str(fault) == "Allocate of the plugin of a.example/gpu at /p.sock, 2.0 s: see its log"
 
 
-async def test_hundred_thousand_devices_are_listed_allocated_and_forgotten(node: Node) -> None:
+async def test_hundred_thousand_devices_are_listed_allocated_and_forgotten(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     path = kubelet.settings.device_plugin_dir / "big.sock"
     async with PluginStub([listed(f"d{number}") for number in range(100_000)], path, GPU) as stub:
@@ -217,7 +217,7 @@ async def test_hundred_thousand_devices_are_listed_allocated_and_forgotten(node:
     assert kubelet.capacity().capacity == {GPU: 1}
 
 
-async def test_lies_about_ids_are_taken_for_what_they_are(node: Node) -> None:
+async def test_lies_about_ids_are_taken_for_what_they_are(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     async with _stub(kubelet, preferred=True) as stub:
         lie = api_pb2.ContainerPreferredAllocationResponse(deviceIDs=["d9", "", "d2", "d2", "d0", "d1"])
@@ -263,7 +263,9 @@ class CutConnection:
 
 
 @pytest.mark.parametrize("after", [20, 80, 300, 5_000])
-async def test_connection_that_breaks_in_mid_message_ends_the_plugin_and_nothing_else(node: Node, after: int) -> None:
+async def test_connection_that_breaks_in_mid_message_ends_the_plugin_and_nothing_else(
+    node: KubeletNode, after: int
+) -> None:
     # Time enough for the plugin that works, on a machine that has much else to do.
     kubelet = await node.kubelet(dial_timeout=5.0)
     stream = kubelet.events()
@@ -287,7 +289,7 @@ async def test_connection_that_breaks_in_mid_message_ends_the_plugin_and_nothing
     assert (await kubelet.admit(pod("p1", resource=NIC))).admitted
 
 
-async def test_plugin_that_registers_without_end_keeps_a_bounded_number_of_streams(node: Node) -> None:
+async def test_plugin_that_registers_without_end_keeps_a_bounded_number_of_streams(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 1))
     folder = kubelet.settings.device_plugin_dir
@@ -299,7 +301,7 @@ async def test_plugin_that_registers_without_end_keeps_a_bounded_number_of_strea
     await kubelet.wait_for(GPU, healthy=2)
 
 
-async def test_instances_that_come_and_go_leave_nothing_behind(node: Node) -> None:
+async def test_instances_that_come_and_go_leave_nothing_behind(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     folder = kubelet.settings.device_plugin_dir
     async with nothing_leaks():
@@ -312,7 +314,7 @@ async def test_instances_that_come_and_go_leave_nothing_behind(node: Node) -> No
 
 
 async def test_list_that_the_kubelet_fails_on_ends_its_plugin_only(
-    node: Node, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    node: KubeletNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
@@ -330,7 +332,7 @@ async def test_list_that_the_kubelet_fails_on_ends_its_plugin_only(
     assert kubelet.allocatable() == {NIC: 1}
 
 
-async def test_callback_that_fails_harms_nobody(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+async def test_callback_that_fails_harms_nobody(node: KubeletNode, caplog: pytest.LogCaptureFixture) -> None:
     kubelet = await node.kubelet()
     seen: list[object] = []
 
@@ -375,7 +377,7 @@ async def _sudden_end(kubelet: Kubelet, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("act", [_cancelled_register, _refused_name, _failing_dial, _hanging_allocate, _sudden_end])
-async def test_nothing_is_left_of_what_went_wrong(node: Node, act: Act) -> None:
+async def test_nothing_is_left_of_what_went_wrong(node: KubeletNode, act: Act) -> None:
     # The last two dial a plugin that is there, which takes as long as it takes.
     kubelet = await node.kubelet(dial_timeout=DIAL_SECONDS if act in (_hanging_allocate, _sudden_end) else 0.02)
     folder = kubelet.settings.device_plugin_dir

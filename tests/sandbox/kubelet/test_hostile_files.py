@@ -19,7 +19,7 @@ from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.registration import OTHER_NAMES
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
 from tests.making.recorded_cases import cases_in
-from tests.sandbox.kubelet.conftest import GPU, Node, next_event, pod
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode, next_event, pod
 from tests.sandbox.kubelet.scripted_plugin import devices, register
 
 _DAMAGED = [
@@ -44,13 +44,13 @@ NAMES = [
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_bad_name_is_refused_with_the_kubelets_words(node: Node, name: str) -> None:
+async def test_bad_name_is_refused_with_the_kubelets_words(node: KubeletNode, name: str) -> None:
     kubelet = await node.kubelet()
     assert await register(kubelet.settings.device_plugin_dir, name, "p.sock") == f'the ResourceName "{name}" is invalid'
     assert kubelet.resources() == ()
 
 
-async def test_names_without_end_are_counted_and_shown_within_bounds(node: Node) -> None:
+async def test_names_without_end_are_counted_and_shown_within_bounds(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
     folder = kubelet.settings.device_plugin_dir
@@ -70,7 +70,7 @@ async def test_names_without_end_are_counted_and_shown_within_bounds(node: Node)
 @pytest.mark.parametrize(
     "endpoint", ["", ".", "a\0b.sock", "x" * 200, "../" * 40, "%2e%2e/p.sock", "p.sock#", "é.sock"]
 )
-async def test_endpoint_that_is_no_socket_fails_the_dial(node: Node, endpoint: str) -> None:
+async def test_endpoint_that_is_no_socket_fails_the_dial(node: KubeletNode, endpoint: str) -> None:
     kubelet = await node.kubelet(dial_timeout=0.05)
     await node.plugin(devices("d", 1), door=None)
     message = await register(kubelet.settings.device_plugin_dir, GPU, endpoint)
@@ -87,7 +87,7 @@ def _inside(folder: Path) -> Iterator[None]:
         os.chdir(before)
 
 
-async def test_odd_names_in_the_registry_are_dialled_as_they_are_and_stop_nobody(node: Node) -> None:
+async def test_odd_names_in_the_registry_are_dialled_as_they_are_and_stop_nobody(node: KubeletNode) -> None:
     kubelet = await node.kubelet(dial_timeout=0.1)
     registry = kubelet.settings.registry_dir
     deep = registry
@@ -163,7 +163,7 @@ async def _starts_without_state(root: Path, damage: Callable[[Path], object]) ->
             assert told == [], "the next checkpoint is sound"
 
 
-async def test_any_flipped_byte_of_a_checkpoint_is_seen_or_harmless(node: Node) -> None:
+async def test_any_flipped_byte_of_a_checkpoint_is_seen_or_harmless(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 2))
     await kubelet.wait_for(GPU, healthy=2)
@@ -181,7 +181,7 @@ async def test_any_flipped_byte_of_a_checkpoint_is_seen_or_harmless(node: Node) 
             assert other.allocated("p1", "c") in ({}, held)
 
 
-async def test_checkpoint_that_cannot_be_written_is_told(node: Node) -> None:
+async def test_checkpoint_that_cannot_be_written_is_told(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
     (kubelet.settings.device_plugin_dir / "kubelet_internal_checkpoint" / "x").mkdir(parents=True)

@@ -10,8 +10,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from protos.podresources.v1 import api_pb2, api_pb2_grpc
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.metrics import KubeletMetrics
-from tests.sandbox.kubelet.conftest import GPU, Node, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, devices, register
 
 
 def _samples(text: str) -> dict[tuple[str, ...], float]:
@@ -24,9 +24,9 @@ def _samples(text: str) -> dict[tuple[str, ...], float]:
     }
 
 
-async def _used(node: Node) -> Kubelet:
+async def _used(node: KubeletNode) -> Kubelet:
     kubelet = await node.kubelet()
-    plugin = await node.plugin(devices("d", 2), script=Script())
+    plugin = await node.plugin(devices("d", 2), script=PluginScript())
     await kubelet.wait_for(GPU, healthy=2)
     assert await register(kubelet.settings.device_plugin_dir, "gpu", "p.sock") != ""
     assert (await kubelet.admit(pod("p1"))).admitted
@@ -35,7 +35,7 @@ async def _used(node: Node) -> Kubelet:
     return kubelet
 
 
-async def test_registrations_allocations_and_admissions_are_counted_failed_ones_included(node: Node) -> None:
+async def test_registrations_allocations_and_admissions_are_counted_failed_ones_included(node: KubeletNode) -> None:
     kubelet = await _used(node)
     samples = _samples(kubelet.metrics())
     assert samples["kubelet_device_plugin_registration_total", GPU] == 1
@@ -47,7 +47,7 @@ async def test_registrations_allocations_and_admissions_are_counted_failed_ones_
     assert samples["kubelet_topology_manager_admission_duration_ms_count",] == 2
 
 
-async def test_calls_to_podresources_are_counted_by_version_and_method(node: Node) -> None:
+async def test_calls_to_podresources_are_counted_by_version_and_method(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     address = f"unix:{node.root}/pod-resources/kubelet.sock"
     async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:

@@ -20,7 +20,7 @@ from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.podresources import TokenBucket
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet.conftest import GPU, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode, pod
 from tests.sandbox.kubelet.scripted_plugin import device, devices
 
 _STATES = Path(__file__).parents[2] / "vectors" / "kubelet" / "checkpoints"
@@ -34,7 +34,7 @@ _PODS = {
 
 
 @pytest.fixture
-async def client(node: Node) -> AsyncIterator[api_pb2_grpc.PodResourcesListerStub]:
+async def client(node: KubeletNode) -> AsyncIterator[api_pb2_grpc.PodResourcesListerStub]:
     address = f"unix:{node.root}/pod-resources/kubelet.sock"
     async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield api_pb2_grpc.PodResourcesListerStub(channel)
@@ -56,7 +56,7 @@ def _sorted(value: Any) -> Any:
     return [_sorted(item) for item in value] if isinstance(value, list) else value
 
 
-async def _start_recorded(node: Node, state: str) -> None:
+async def _start_recorded(node: KubeletNode, state: str) -> None:
     """A kubelet on the recorded checkpoint, with the pods that were active then."""
     checkpoint = (_STATES / f"{state}.checkpoint.json").read_bytes()
     folder = node.root / "device-plugins"
@@ -96,7 +96,7 @@ def _uids(checkpoint: dict[str, Any]) -> dict[str, str]:
     ],
 )
 async def test_answers_are_those_of_the_live_kubelet(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub, state: str
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub, state: str
 ) -> None:
     await _start_recorded(node, state)
     listed = json.loads((_STATES / f"{state}.list.json").read_text())
@@ -114,7 +114,7 @@ async def test_answers_are_those_of_the_live_kubelet(
 
 
 async def test_allocatable_are_all_healthy_devices_in_use_or_not(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub
 ) -> None:
     kubelet = await node.kubelet()
     gpus = [device(f"gpu-{number}") for number in range(8)]
@@ -136,7 +136,7 @@ async def test_allocatable_are_all_healthy_devices_in_use_or_not(
 
 
 async def test_device_on_two_nodes_gives_two_entries_and_one_without_nodes_none(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub
 ) -> None:
     kubelet = await node.kubelet()
     await node.plugin([device("both", nodes=[0, 1]), device("empty", nodes=[]), device("plain")])
@@ -153,7 +153,7 @@ async def test_device_on_two_nodes_gives_two_entries_and_one_without_nodes_none(
 
 
 async def test_topology_of_a_held_device_is_that_of_its_allocation(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub
 ) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin([device("d0", nodes=[0])])
@@ -166,7 +166,7 @@ async def test_topology_of_a_held_device_is_that_of_its_allocation(
 
 
 async def test_listing_drops_the_records_of_ended_pods_but_not_from_the_file(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub
 ) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
@@ -183,7 +183,10 @@ async def test_listing_drops_the_records_of_ended_pods_but_not_from_the_file(
 
 @pytest.mark.parametrize(("generation", "ended"), [("1.24", {"refused": (), "p2": ()}), ("1.35", {})])
 async def test_kubelets_of_1_24_list_ended_pods_until_they_are_deleted(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub, generation: Generation, ended: Mapping[str, Sequence[str]]
+    node: KubeletNode,
+    client: api_pb2_grpc.PodResourcesListerStub,
+    generation: Generation,
+    ended: Mapping[str, Sequence[str]],
 ) -> None:
     kubelet = await node.kubelet(generation=generation)
     await node.plugin(devices("d", 2))
@@ -209,7 +212,9 @@ async def test_kubelets_of_1_24_list_ended_pods_until_they_are_deleted(
     assert await listed() == {}
 
 
-async def test_of_forty_calls_at_once_about_ten_pass(node: Node, client: api_pb2_grpc.PodResourcesListerStub) -> None:
+async def test_of_forty_calls_at_once_about_ten_pass(
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub
+) -> None:
     await node.kubelet()
     calls = [client.List(api_pb2.ListPodResourcesRequest()) for _ in range(40)]
     results = await asyncio.gather(*calls, return_exceptions=True)
@@ -222,14 +227,14 @@ async def test_of_forty_calls_at_once_about_ten_pass(node: Node, client: api_pb2
 
 
 @pytest.fixture
-async def alpha_client(node: Node) -> AsyncIterator[alpha_grpc.PodResourcesListerStub]:
+async def alpha_client(node: KubeletNode) -> AsyncIterator[alpha_grpc.PodResourcesListerStub]:
     address = f"unix:{node.root}/pod-resources/kubelet.sock"
     async with grpc.aio.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield alpha_grpc.PodResourcesListerStub(channel)
 
 
 async def test_v1alpha1_lists_app_containers_without_topology(
-    node: Node, alpha_client: alpha_grpc.PodResourcesListerStub
+    node: KubeletNode, alpha_client: alpha_grpc.PodResourcesListerStub
 ) -> None:
     kubelet = await node.kubelet()
     await node.plugin([device("d0", nodes=[0, 1]), device("d1"), device("d2")])
@@ -243,7 +248,7 @@ async def test_v1alpha1_lists_app_containers_without_topology(
 
 
 async def test_all_versions_and_methods_share_one_bucket(
-    node: Node, client: api_pb2_grpc.PodResourcesListerStub, alpha_client: alpha_grpc.PodResourcesListerStub
+    node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub, alpha_client: alpha_grpc.PodResourcesListerStub
 ) -> None:
     clock = ManualClock(0.0)
     await node.kubelet(clock=clock)
@@ -257,7 +262,7 @@ async def test_all_versions_and_methods_share_one_bucket(
     await client.List(api_pb2.ListPodResourcesRequest())
 
 
-async def test_kubelets_of_1_24_have_no_get(node: Node, client: api_pb2_grpc.PodResourcesListerStub) -> None:
+async def test_kubelets_of_1_24_have_no_get(node: KubeletNode, client: api_pb2_grpc.PodResourcesListerStub) -> None:
     await node.kubelet(generation="1.24")
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await client.Get(api_pb2.GetPodResourcesRequest(pod_name="p"), wait_for_ready=True)

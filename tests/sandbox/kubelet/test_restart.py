@@ -9,11 +9,11 @@ from sandbox.kubelet.events import PluginRegistered
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet.conftest import GPU, Node, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, devices, register
 
 
-async def test_running_pod_keeps_its_devices_while_the_plugin_is_away(node: Node) -> None:
+async def test_running_pod_keeps_its_devices_while_the_plugin_is_away(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 2))
     await kubelet.wait_for(GPU, healthy=2)
@@ -35,7 +35,7 @@ async def test_running_pod_keeps_its_devices_while_the_plugin_is_away(node: Node
     assert options.envs == {"IDS_gpu": "d0"}
 
 
-async def test_pod_that_ended_meanwhile_frees_its_devices(node: Node) -> None:
+async def test_pod_that_ended_meanwhile_frees_its_devices(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -46,7 +46,7 @@ async def test_pod_that_ended_meanwhile_frees_its_devices(node: Node) -> None:
     assert (await kubelet.admit(pod("p2"))).admitted
 
 
-async def test_reboot_refuses_pods_until_their_plugin_is_back(node: Node) -> None:
+async def test_reboot_refuses_pods_until_their_plugin_is_back(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -56,7 +56,7 @@ async def test_reboot_refuses_pods_until_their_plugin_is_back(node: Node) -> Non
     assert kubelet.pods() == ()
 
 
-async def test_finished_init_container_is_not_seen_as_running(node: Node) -> None:
+async def test_finished_init_container_is_not_seen_as_running(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -67,7 +67,7 @@ async def test_finished_init_container_is_not_seen_as_running(node: Node) -> Non
 
 
 async def test_restart_with_a_damaged_checkpoint_starts_without_state(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: KubeletNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
@@ -81,7 +81,7 @@ async def test_restart_with_a_damaged_checkpoint_starts_without_state(
 
 
 async def test_entry_whose_answer_cannot_be_read_is_left_out_and_logged(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: KubeletNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     entries = tuple(
         CheckpointEntry(uid, "c", GPU, {-1: (device_id,)}, answer)
@@ -95,7 +95,7 @@ async def test_entry_whose_answer_cannot_be_read_is_left_out_and_logged(
     assert "an entry of the checkpoint is left out, because its Allocate response cannot be read" in caplog.text
 
 
-async def test_event_streams_go_on_over_a_restart(node: Node) -> None:
+async def test_event_streams_go_on_over_a_restart(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
     await kubelet.restart()
@@ -104,7 +104,7 @@ async def test_event_streams_go_on_over_a_restart(node: Node) -> None:
     stream.close()
 
 
-async def test_resource_is_forgotten_after_more_than_five_minutes(node: Node) -> None:
+async def test_resource_is_forgotten_after_more_than_five_minutes(node: KubeletNode) -> None:
     clock = ManualClock(1000.0)
     kubelet = await node.kubelet(clock=clock)
     plugin = await node.plugin(devices("d", 1))
@@ -119,7 +119,7 @@ async def test_resource_is_forgotten_after_more_than_five_minutes(node: Node) ->
     assert (kubelet.resources(), kubelet.devices(GPU)) == ((), ())
 
 
-async def test_plugin_back_within_the_grace_period_is_not_forgotten(node: Node) -> None:
+async def test_plugin_back_within_the_grace_period_is_not_forgotten(node: KubeletNode) -> None:
     clock = ManualClock(1000.0)
     kubelet = await node.kubelet(clock=clock)
     plugin = await node.plugin(devices("d", 1))
@@ -134,9 +134,9 @@ async def test_plugin_back_within_the_grace_period_is_not_forgotten(node: Node) 
     assert kubelet.allocatable() == {GPU: 1}
 
 
-async def test_pre_start_of_a_stopped_plugin_says_so(node: Node) -> None:
+async def test_pre_start_of_a_stopped_plugin_says_so(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
-    plugin = await node.plugin(devices("d", 1), script=Script(pre_start_required=True))
+    plugin = await node.plugin(devices("d", 1), script=PluginScript(pre_start_required=True))
     await kubelet.wait_for(GPU, healthy=1)
     await kubelet.admit(pod("p1"))
     await plugin.stop()
@@ -145,7 +145,7 @@ async def test_pre_start_of_a_stopped_plugin_says_so(node: Node) -> None:
         await kubelet.run_options(pod("p1"), "c")
 
 
-async def test_start_can_take_over_pods_that_ran_before(node: Node) -> None:
+async def test_start_can_take_over_pods_that_ran_before(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)

@@ -22,14 +22,14 @@ from sandbox.kubelet.pods import ActivePods, Container, NodeCapacity, Pod
 from sandbox.kubelet.stubs.manager import ManagerStub
 from sandbox.kubelet.stubs.plugin import PluginStub, StubRefusal, listed
 from sandbox.kubelet.topology import TopologyHint, TopologyManager
-from tests.sandbox.kubelet.conftest import GPU, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode, pod
 from tests.waiting import background, eventually
 
 MakeStub = Callable[..., PluginStub]
 
 
 @pytest.fixture
-async def make_stub(node: Node) -> AsyncIterator[MakeStub]:
+async def make_stub(node: KubeletNode) -> AsyncIterator[MakeStub]:
     """Makes stubs of two devices in the plugin folder, or in ``folder``, and ends them."""
     stubs: list[PluginStub] = []
 
@@ -49,7 +49,7 @@ def _socket(kubelet: Kubelet) -> Path:
     return kubelet.settings.device_plugin_dir / "kubelet.sock"
 
 
-async def _started(node: Node, stub: PluginStub) -> Kubelet:
+async def _started(node: KubeletNode, stub: PluginStub) -> Kubelet:
     """A kubelet at which the stub has registered."""
     kubelet = await node.kubelet()
     await stub.start()
@@ -58,7 +58,7 @@ async def _started(node: Node, stub: PluginStub) -> Kubelet:
     return kubelet
 
 
-async def test_stub_registers_by_a_call(node: Node, make_stub: MakeStub) -> None:
+async def test_stub_registers_by_a_call(node: KubeletNode, make_stub: MakeStub) -> None:
     stub = make_stub()
     kubelet = await _started(node, stub)
     assert stub.is_serving()
@@ -69,7 +69,7 @@ async def test_stub_registers_by_a_call(node: Node, make_stub: MakeStub) -> None
     assert await kubelet.run_options(pod("p1"), "c") == RunOptions()
 
 
-async def test_stub_registers_by_the_plugin_watcher(node: Node, make_stub: MakeStub) -> None:
+async def test_stub_registers_by_the_plugin_watcher(node: KubeletNode, make_stub: MakeStub) -> None:
     kubelet = await node.kubelet()
     stub = make_stub("plugins_registry")
     await stub.start()
@@ -77,7 +77,7 @@ async def test_stub_registers_by_the_plugin_watcher(node: Node, make_stub: MakeS
     await eventually(lambda: [status.plugin_registered for status in stub.notified] == [True], "the verdict")
 
 
-async def test_functions_answer_for_the_stub(node: Node, make_stub: MakeStub) -> None:
+async def test_functions_answer_for_the_stub(node: KubeletNode, make_stub: MakeStub) -> None:
     stub = make_stub(pre_start=True, preferred=True)
 
     async def allocate(
@@ -103,7 +103,7 @@ async def test_functions_answer_for_the_stub(node: Node, make_stub: MakeStub) ->
     assert started == [["d1"]]
 
 
-async def test_what_a_function_raises_is_the_plugins_error(node: Node, make_stub: MakeStub) -> None:
+async def test_what_a_function_raises_is_the_plugins_error(node: KubeletNode, make_stub: MakeStub) -> None:
     stub = make_stub()
     kubelet = await _started(node, stub)
 
@@ -119,7 +119,7 @@ async def test_what_a_function_raises_is_the_plugins_error(node: Node, make_stub
     assert (await kubelet.admit(pod("p1"))).error == "rpc error: code = Unknown desc = no such thing"
 
 
-async def test_update_and_health_reach_every_stream_and_are_remembered(node: Node, make_stub: MakeStub) -> None:
+async def test_update_and_health_reach_every_stream_and_are_remembered(node: KubeletNode, make_stub: MakeStub) -> None:
     stub = make_stub()
     kubelet = await _started(node, stub)
     await stub.register(_socket(kubelet))
@@ -135,7 +135,7 @@ async def test_update_and_health_reach_every_stream_and_are_remembered(node: Nod
         await stub.set_health("d9", "Healthy")
 
 
-async def test_refused_registration_has_the_kubelets_text(node: Node, make_stub: MakeStub) -> None:
+async def test_refused_registration_has_the_kubelets_text(node: KubeletNode, make_stub: MakeStub) -> None:
     kubelet = await node.kubelet()
     stub = make_stub()
     await stub.start()
@@ -145,7 +145,7 @@ async def test_refused_registration_has_the_kubelets_text(node: Node, make_stub:
         await stub.register(node.root / "none.sock", seconds=0.1)
 
 
-async def test_marker_of_old_kubelets_makes_register_a_no_op(node: Node, make_stub: MakeStub) -> None:
+async def test_marker_of_old_kubelets_makes_register_a_no_op(node: KubeletNode, make_stub: MakeStub) -> None:
     kubelet = await node.kubelet(generation="1.24")
     folder = kubelet.settings.device_plugin_dir
     assert (folder / "DEPRECATION").is_file()
@@ -157,7 +157,7 @@ async def test_marker_of_old_kubelets_makes_register_a_no_op(node: Node, make_st
     await kubelet.wait_for(GPU, healthy=2)
 
 
-async def test_stub_that_watches_comes_back_after_a_restart_if_it_may(node: Node, make_stub: MakeStub) -> None:
+async def test_stub_that_watches_comes_back_after_a_restart_if_it_may(node: KubeletNode, make_stub: MakeStub) -> None:
     stub = make_stub()
     kubelet = await _started(node, stub)
     may = False
@@ -194,7 +194,7 @@ class _Told:
 
 
 @pytest.fixture
-async def told(node: Node) -> _Told:
+async def told(node: KubeletNode) -> _Told:
     manager = ManagerStub()
     topology = TopologyManager("restricted", "pod", numa_nodes=(0, 1))
     return _Told(await node.kubelet(device_manager=manager, topology=topology), manager)
@@ -215,7 +215,7 @@ async def test_manager_stub_that_was_told_nothing_does_nothing(told: _Told) -> N
     assert manager.calls[-1].method == "stop"
 
 
-async def test_manager_stub_answers_what_it_is_told(told: _Told, node: Node) -> None:
+async def test_manager_stub_answers_what_it_is_told(told: _Told, node: KubeletNode) -> None:
     kubelet, manager = told.kubelet, told.manager
     hint = TopologyHint(frozenset({1}), preferred=True)
     manager.set_hints_func(lambda _pod, _container: {GPU: [hint]})
@@ -264,7 +264,7 @@ async def test_looks_inside_name_the_manager_that_is_there(told: _Told) -> None:
         told.kubelet.devices(GPU)
 
 
-async def test_watcher_handler_of_a_manager_stub_is_asked(told: _Told, node: Node, make_stub: MakeStub) -> None:
+async def test_watcher_handler_of_a_manager_stub_is_asked(told: _Told, node: KubeletNode, make_stub: MakeStub) -> None:
     stub = make_stub("plugins_registry")
     await stub.start()
     await eventually(lambda: stub.notified, "the refusal")

@@ -14,17 +14,17 @@ from sandbox.kubelet.dialling import plugin_channel, ready, registry_channel
 from sandbox.kubelet.events import RegistrationFailed
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.plugin_watcher import OperationBackoff, RegistryFolder
-from tests.sandbox.kubelet.conftest import GPU, Node, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, devices
 from tests.waiting import eventually
 
 
-def _info(**fields: object) -> Script:
+def _info(**fields: object) -> PluginScript:
     base: dict[str, object] = {"type": "DevicePlugin", "name": GPU, "supported_versions": ["v1beta1"]}
-    return Script(info=api_pb2.PluginInfo(**{**base, **fields}))  # type: ignore[arg-type]
+    return PluginScript(info=api_pb2.PluginInfo(**{**base, **fields}))  # type: ignore[arg-type]
 
 
-async def _refusal(node: Node, script: Script) -> str:
+async def _refusal(node: KubeletNode, script: PluginScript) -> str:
     """The error that a plugin with this script is told."""
     kubelet = await node.kubelet()
     stream = kubelet.events()
@@ -36,7 +36,7 @@ async def _refusal(node: Node, script: Script) -> str:
     return event.message.replace(str(plugin.path), "SOCKET")
 
 
-async def test_socket_in_the_registry_is_registered_and_told(node: Node) -> None:
+async def test_socket_in_the_registry_is_registered_and_told(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 2), door="watcher")
     await kubelet.wait_for(GPU, healthy=2)
@@ -46,16 +46,16 @@ async def test_socket_in_the_registry_is_registered_and_told(node: Node) -> None
     assert kubelet.registrations[GPU] == 1
 
 
-async def test_kubelet_that_does_not_watch_never_asks(node: Node) -> None:
+async def test_kubelet_that_does_not_watch_never_asks(node: KubeletNode) -> None:
     kubelet = await node.kubelet(watch_plugins=False)
     (node.root / "plugins_registry").mkdir()
-    plugin = await node.plugin(devices("d", 2), door="watcher", script=Script())
+    plugin = await node.plugin(devices("d", 2), door="watcher", script=PluginScript())
     with pytest.raises(TimeoutError):
         await kubelet.wait_for(GPU, healthy=2, within=0.4)
     assert plugin.info_calls == 0
 
 
-async def test_plugin_can_serve_elsewhere_than_it_registers(node: Node) -> None:
+async def test_plugin_can_serve_elsewhere_than_it_registers(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     service = await node.plugin(devices("d", 1), door=None, name="service.sock")
     await node.plugin([], door="watcher", script=_info(endpoint=str(service.path)))
@@ -63,7 +63,7 @@ async def test_plugin_can_serve_elsewhere_than_it_registers(node: Node) -> None:
     assert service.streams == 1
 
 
-async def test_sockets_are_found_at_any_depth_and_before_the_start(node: Node) -> None:
+async def test_sockets_are_found_at_any_depth_and_before_the_start(node: KubeletNode) -> None:
     folder = node.root / "plugins_registry" / "one" / "two"
     folder.mkdir(parents=True)
     await node.plugin(devices("d", 1), door="watcher", name="one/two/p.sock")
@@ -71,7 +71,7 @@ async def test_sockets_are_found_at_any_depth_and_before_the_start(node: Node) -
     await kubelet.wait_for(GPU, healthy=1)
 
 
-async def test_restart_registers_a_live_socket_again_without_its_doing(node: Node) -> None:
+async def test_restart_registers_a_live_socket_again_without_its_doing(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1), door="watcher")
     await kubelet.wait_for(GPU, healthy=1)
@@ -80,7 +80,7 @@ async def test_restart_registers_a_live_socket_again_without_its_doing(node: Nod
     assert kubelet.registrations[GPU] == 1
 
 
-async def test_vanished_socket_deregisters_and_a_new_one_registers_again(node: Node) -> None:
+async def test_vanished_socket_deregisters_and_a_new_one_registers_again(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 1), door="watcher")
     await kubelet.wait_for(GPU, healthy=1)
@@ -91,7 +91,7 @@ async def test_vanished_socket_deregisters_and_a_new_one_registers_again(node: N
     await kubelet.wait_for(GPU, healthy=3)
 
 
-async def test_socket_renamed_over_the_old_one_forces_a_new_registration(node: Node) -> None:
+async def test_socket_renamed_over_the_old_one_forces_a_new_registration(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1), door="watcher")
     await kubelet.wait_for(GPU, healthy=1)
@@ -125,30 +125,30 @@ async def test_hidden_names_and_other_files_are_not_looked_at(short_dir: Path) -
         await plugin.stop()
 
 
-async def test_unknown_type_is_refused(node: Node) -> None:
+async def test_unknown_type_is_refused(node: KubeletNode) -> None:
     assert await _refusal(node, _info(type="FancyPlugin")) == (
         "RegisterPlugin error -- no handler registered for plugin type: FancyPlugin at socket SOCKET"
     )
 
 
-async def test_unknown_version_is_refused(node: Node) -> None:
+async def test_unknown_version_is_refused(node: KubeletNode) -> None:
     assert await _refusal(node, _info(supported_versions=["v1", "v2"])) == (
         "RegisterPlugin error -- plugin validation failed with err: "
         "manager version, v1beta1, is not among plugin supported versions [v1 v2]"
     )
 
 
-async def test_bad_name_is_refused(node: Node) -> None:
+async def test_bad_name_is_refused(node: KubeletNode) -> None:
     assert await _refusal(node, _info(name="gpu")) == (
         "RegisterPlugin error -- plugin validation failed with err: "
         'invalid name of device plugin socket: the ResourceName "gpu" is invalid'
     )
 
 
-async def test_slow_get_info_fails_after_a_second_and_is_tried_again(node: Node) -> None:
+async def test_slow_get_info_fails_after_a_second_and_is_tried_again(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
-    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(info_seconds=3.0))
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=PluginScript(info_seconds=3.0))
     event = await anext(stream)
     assert isinstance(event, RegistrationFailed)
     assert event.message.startswith(
@@ -161,10 +161,10 @@ async def test_slow_get_info_fails_after_a_second_and_is_tried_again(node: Node)
 
 
 @pytest.mark.parametrize("generation", ["1.36", "1.37"])
-async def test_failed_registration_is_tried_again(node: Node, generation: Generation) -> None:
+async def test_failed_registration_is_tried_again(node: KubeletNode, generation: Generation) -> None:
     kubelet = await node.kubelet(generation=generation)
     stream = kubelet.events()
-    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(options_error="not now"))
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=PluginScript(options_error="not now"))
     event = await anext(stream)
     assert isinstance(event, RegistrationFailed)
     assert event.message == (
@@ -175,10 +175,10 @@ async def test_failed_registration_is_tried_again(node: Node, generation: Genera
     await kubelet.wait_for(GPU, healthy=1)
 
 
-async def test_until_1_35_a_failed_registration_is_not_tried_again(node: Node) -> None:
+async def test_until_1_35_a_failed_registration_is_not_tried_again(node: KubeletNode) -> None:
     kubelet = await node.kubelet(generation="1.35")
     stream = kubelet.events()
-    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(options_error="not now"))
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=PluginScript(options_error="not now"))
     assert isinstance(await anext(stream), RegistrationFailed)
     plugin.script.options_error = ""
     with pytest.raises(TimeoutError):
@@ -188,10 +188,10 @@ async def test_until_1_35_a_failed_registration_is_not_tried_again(node: Node) -
     await kubelet.wait_for(GPU, healthy=1)
 
 
-async def test_error_answer_to_the_notification_undoes_the_registration(node: Node) -> None:
+async def test_error_answer_to_the_notification_undoes_the_registration(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     stream = kubelet.events()
-    plugin = await node.plugin(devices("d", 1), door="watcher", script=Script(notify_error="no"))
+    plugin = await node.plugin(devices("d", 1), door="watcher", script=PluginScript(notify_error="no"))
     async for event in stream:
         if isinstance(event, RegistrationFailed):
             assert event.message == (
@@ -204,10 +204,10 @@ async def test_error_answer_to_the_notification_undoes_the_registration(node: No
 
 
 async def test_until_1_35_an_error_answer_to_the_notification_is_only_logged(
-    node: Node, caplog: pytest.LogCaptureFixture
+    node: KubeletNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     kubelet = await node.kubelet(generation="1.35")
-    await node.plugin(devices("d", 1), door="watcher", script=Script(notify_error="no"))
+    await node.plugin(devices("d", 1), door="watcher", script=PluginScript(notify_error="no"))
     await kubelet.wait_for(GPU, healthy=1)
     await eventually(lambda: "plugin was not told of its registration" in caplog.text, "the log line")
     assert (await kubelet.admit(pod("p1"))).admitted

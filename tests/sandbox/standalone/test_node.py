@@ -10,7 +10,7 @@ from protos.pluginregistration.v1 import api_pb2 as registration
 from sandbox.standalone.node import StandaloneNode
 from sandbox.standalone.settings import StandaloneError, StandaloneSettings
 from tests.making.namespaces import needs_namespaces
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices, register
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, devices, register
 from tests.waiting import eventually
 
 pytestmark = needs_namespaces
@@ -78,7 +78,7 @@ async def test_plugin_that_misses_the_kubelets_restart_is_told_what_it_missed(no
 async def test_refused_registration_is_what_the_problem_names(node: StandaloneNode, lines: _Lines) -> None:
     info = registration.PluginInfo(type="DevicePlugin", name="Bad/name", supported_versions=["v1beta1"])
     path = node.folder / "plugins_registry" / "bad.sock"
-    plugin = ScriptedPlugin("Bad/name", path, devices("d", 1), Script(info=info))
+    plugin = ScriptedPlugin("Bad/name", path, devices("d", 1), PluginScript(info=info))
     await plugin.start()
     try:
         await eventually(lambda: any(" failed: " in line for line in lines), "the refusal")

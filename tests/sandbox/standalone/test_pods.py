@@ -12,7 +12,7 @@ from sandbox.standalone.pods import PodRefused
 from sandbox.standalone.settings import StandaloneSettings
 from tests.making.kubelet_scripts import manifest
 from tests.making.namespaces import needs_namespaces
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices, register
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, devices, register
 
 RESOURCE = "a.example/b"
 
@@ -26,7 +26,7 @@ class _Nowhere:
 
 @needs_namespaces
 async def test_pod_whose_container_cannot_start_is_tried_again(short_dir: Path) -> None:
-    script = Script(pre_start_required=True, pre_start="error")
+    script = PluginScript(pre_start_required=True, pre_start="error")
     settings = StandaloneSettings(root=short_dir / "k", command=("sleep", "600"))
     async with StandaloneNode(settings, _Nowhere()) as node:
         plugin = ScriptedPlugin(RESOURCE, node.folder / "device-plugins" / "p.sock", devices("d", 1), script)

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tests.scheduling.allocator.worlds import ALL, Alternative, Constraint, Device, Value, World
+from tests.scheduling.allocator.worlds import ALL, AllocatorWorld, Alternative, Value, WorldConstraint, WorldDevice
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Pick:
     main: str
     request: str
     wish: Alternative
-    device: Device
+    device: WorldDevice
 
 
-def first_allocation(world: World) -> tuple[Pick, ...] | None:
+def first_allocation(world: AllocatorWorld) -> tuple[Pick, ...] | None:
     """The picks of the first assignment that keeps all rules, in order; None if there is none."""
     options = [
         list(_options(world, index, number, request))
@@ -41,7 +41,7 @@ def first_allocation(world: World) -> tuple[Pick, ...] | None:
     return None
 
 
-def assignments(world: World) -> int:
+def assignments(world: AllocatorWorld) -> int:
     """How many assignments there are to try."""
     return math.prod(
         sum(1 for _ in _options(world, index, number, request))
@@ -50,14 +50,16 @@ def assignments(world: World) -> int:
     )
 
 
-def consumed(wish: Alternative, device: Device) -> int:
+def consumed(wish: Alternative, device: WorldDevice) -> int:
     """What a pick takes of `mem`: what is asked for, rounded up by the policy; the default or all without a wish."""
     if not wish.amount:
         return device.default or device.mem
     return math.ceil(wish.amount / device.step) * device.step if device.step else wish.amount
 
 
-def _options(world: World, claim: int, number: int, request: tuple[Alternative, ...]) -> Iterator[tuple[Pick, ...]]:
+def _options(
+    world: AllocatorWorld, claim: int, number: int, request: tuple[Alternative, ...]
+) -> Iterator[tuple[Pick, ...]]:
     """The ways to satisfy one request, each for itself, in order."""
     for sub, wish in enumerate(request):
         name = f"r{number}/s{sub}" if len(request) > 1 else f"r{number}"
@@ -72,13 +74,13 @@ def _options(world: World, claim: int, number: int, request: tuple[Alternative, 
             yield tuple(fitting)
 
 
-def _ordered(world: World) -> list[Device]:
+def _ordered(world: AllocatorWorld) -> list[WorldDevice]:
     """Pools without binding conditions first; then by pool, slice, and as the slice lists them."""
     late = {device.pool for device in world.devices if device.binding}
     return sorted(world.devices, key=lambda device: (device.pool in late, device.pool, device.slice))
 
 
-def _selected(wish: Alternative, device: Device) -> bool:
+def _selected(wish: Alternative, device: WorldDevice) -> bool:
     match wish.selector:
         case "large":
             return device.attributes.get("size", 0) == 2
@@ -90,7 +92,7 @@ def _selected(wish: Alternative, device: Device) -> bool:
             return True
 
 
-def _spacious(wish: Alternative, device: Device) -> bool:
+def _spacious(wish: Alternative, device: WorldDevice) -> bool:
     """Whether the device, were it empty, has what is asked for, in an amount its policy allows."""
     if not device.mem:
         return not wish.amount
@@ -99,7 +101,7 @@ def _spacious(wish: Alternative, device: Device) -> bool:
     return by_rule and taken <= device.mem
 
 
-def _allowed(world: World, picks: tuple[Pick, ...]) -> bool:
+def _allowed(world: AllocatorWorld, picks: tuple[Pick, ...]) -> bool:
     return (
         all(not pick.device.tainted or pick.wish.tolerates for pick in picks)
         and _undisputed(picks)
@@ -129,7 +131,7 @@ def _room(picks: tuple[Pick, ...]) -> bool:
     return all(taken[pick.device.name] + pick.device.held <= pick.device.mem for pick in picks if pick.device.shared)
 
 
-def _counted(world: World, picks: tuple[Pick, ...]) -> bool:
+def _counted(world: AllocatorWorld, picks: tuple[Pick, ...]) -> bool:
     """Counters of each pool: shares of a device count once, admin access counts like any other."""
     for pool in {device.pool for device in world.devices}:
         holders = [device for device in world.devices if device.pool == pool and device.held]
@@ -144,7 +146,7 @@ def _counted(world: World, picks: tuple[Pick, ...]) -> bool:
     return True
 
 
-def _kept(constraint: Constraint, claim: int, picks: tuple[Pick, ...]) -> bool:
+def _kept(constraint: WorldConstraint, claim: int, picks: tuple[Pick, ...]) -> bool:
     values = [
         pick.device.attributes.get(constraint.attribute)
         for pick in picks

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 
 from tests.judge.our_allocation import allocate
 from tests.scheduling.allocator.brute_force import Pick, assignments, consumed, first_allocation
-from tests.scheduling.allocator.worlds import CAPACITY, World, case, worlds
+from tests.scheduling.allocator.worlds import CAPACITY, AllocatorWorld, case, worlds
 
 MOST_ASSIGNMENTS = 2_000
 """Worlds with more are left out: trying them takes longer than it tells."""
@@ -16,7 +16,7 @@ MOST_ASSIGNMENTS = 2_000
 
 @given(worlds())
 @settings(max_examples=75)
-def test_first_allocation_is_the_one_that_trying_everything_finds(world: World) -> None:
+def test_first_allocation_is_the_one_that_trying_everything_finds(world: AllocatorWorld) -> None:
     assume(assignments(world) <= MOST_ASSIGNMENTS)
     answer = allocate(case(world))
     assert answer["error"] is None
@@ -34,7 +34,7 @@ def picks_of(results: list[dict[str, Any]] | None) -> list[list[dict[str, Any]]]
     ]
 
 
-def written(world: World, picks: tuple[Pick, ...] | None) -> list[list[dict[str, Any]]] | None:
+def written(world: AllocatorWorld, picks: tuple[Pick, ...] | None) -> list[list[dict[str, Any]]] | None:
     """The same of a brute force's picks."""
     if picks is None:
         return None

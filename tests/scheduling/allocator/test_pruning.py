@@ -20,7 +20,7 @@ from tests.judge.our_allocation import search_outcome as outcome
 from tests.making.claims import claim, exactly, first_available, request
 from tests.making.recorded_cases import cases_in, files_in
 from tests.making.slices import device, of, slices
-from tests.scheduling.allocator.families import FAMILIES, Family
+from tests.scheduling.allocator.families import FAMILIES, WorldFamily
 from tests.scheduling.allocator.manifests import problem
 from tests.scheduling.allocator.tight import Tight
 
@@ -29,7 +29,7 @@ BUDGET = 20_000
 """Steps that a member of an exponential family may need."""
 
 
-def family_problem(family: Family) -> Problem:
+def family_problem(family: WorldFamily) -> Problem:
     return problem(family.claims, family.slices, Features(list_attributes=family.lists))
 
 

@@ -32,7 +32,7 @@ Value = int | str | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class WorldDevice:
     """A device. `mem` is its capacity (0: none), `default` what a share gets that asks for nothing (0: everything)."""
 
     pool: str
@@ -61,7 +61,7 @@ class Alternative:
 
 
 @dataclass(frozen=True, slots=True)
-class Constraint:
+class WorldConstraint:
     """Over the requests named (none: all)."""
 
     match: bool  # else distinct
@@ -70,31 +70,31 @@ class Constraint:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class WorldClaim:
     """Requests named r0, r1, ...; one with several alternatives names them s0, s1, ..."""
 
     requests: tuple[tuple[Alternative, ...], ...]
-    constraints: tuple[Constraint, ...]
+    constraints: tuple[WorldConstraint, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class AllocatorWorld:
     """A cluster of one node and what is asked of it. `budget`: counter -> what each pool declares."""
 
-    devices: tuple[Device, ...]
+    devices: tuple[WorldDevice, ...]
     budget: Mapping[str, int]
-    claims: tuple[Claim, ...]
+    claims: tuple[WorldClaim, ...]
     lists: bool
 
 
 @st.composite
-def _devices(draw: st.DrawFn, lists: bool, counted: bool) -> tuple[Device, ...]:
+def _devices(draw: st.DrawFn, lists: bool, counted: bool) -> tuple[WorldDevice, ...]:
     devices = []
     for number in range(draw(st.integers(2, 6))):
         shared = draw(st.booleans())
         mem = draw(st.integers(1, 4)) if shared else draw(st.sampled_from((0, 2)))
         devices.append(
-            Device(
+            WorldDevice(
                 pool=draw(st.sampled_from(("a", "a", "b"))),
                 slice=draw(st.sampled_from(("s0", "s1"))),
                 name=f"d{number}",
@@ -128,7 +128,7 @@ _amounts = st.dictionaries(st.sampled_from(COUNTERS), st.integers(0, 2), max_siz
 
 
 @st.composite
-def _claim(draw: st.DrawFn, modes: tuple[int, ...]) -> Claim:
+def _claim(draw: st.DrawFn, modes: tuple[int, ...]) -> WorldClaim:
     alternatives = st.builds(
         Alternative,
         count=st.sampled_from(modes),
@@ -142,14 +142,14 @@ def _claim(draw: st.DrawFn, modes: tuple[int, ...]) -> Claim:
     requests = tuple(draw(st.lists(st.one_of(lone, lone, several), min_size=1, max_size=2)))
     names = [name for index, request in enumerate(requests) for name in request_names(index, request)]
     constraints = st.builds(
-        Constraint,
+        WorldConstraint,
         match=st.booleans(),
         attribute=st.sampled_from(("numa", "numa", "model", "size")),
         requests=st.one_of(
             st.just(()), st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True).map(tuple)
         ),
     )
-    return Claim(requests, () if ALL in modes else tuple(draw(st.lists(constraints, max_size=2))))
+    return WorldClaim(requests, () if ALL in modes else tuple(draw(st.lists(constraints, max_size=2))))
 
 
 def _with_admin(alternative: Alternative, admin: bool) -> Alternative:
@@ -157,11 +157,11 @@ def _with_admin(alternative: Alternative, admin: bool) -> Alternative:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> AllocatorWorld:
     """Worlds of up to six devices and up to four requests."""
     lists, counted = draw(st.booleans()), draw(st.booleans())
     modes = draw(st.sampled_from(((1, 1, 2), (1, 2, 3), (1, ALL))))
-    return World(
+    return AllocatorWorld(
         devices=draw(_devices(lists, counted)),
         budget={counter: draw(st.integers(1, 4)) for counter in COUNTERS} if counted else {},
         claims=tuple(draw(st.lists(_claim(modes), min_size=1, max_size=2))),
@@ -175,7 +175,7 @@ def request_names(index: int, request: tuple[Alternative, ...]) -> list[str]:
     return [f"r{index}", *subs]
 
 
-def case(world: World) -> Json:
+def case(world: AllocatorWorld) -> Json:
     """The world as a case in the format of the allocator's vectors."""
     state: Json = {}
     for device in world.devices:
@@ -204,7 +204,7 @@ def case(world: World) -> Json:
     }
 
 
-def _slices(world: World) -> list[Json]:
+def _slices(world: AllocatorWorld) -> list[Json]:
     content: dict[tuple[str, str], Json] = {}
     for device in world.devices:
         content.setdefault((device.pool, device.slice), {"devices": []})["devices"].append(_device_object(device))
@@ -221,7 +221,7 @@ def _slices(world: World) -> list[Json]:
     return made
 
 
-def _device_object(device: Device) -> Json:
+def _device_object(device: WorldDevice) -> Json:
     made: Json = {"name": device.name, "attributes": {key: _value(each) for key, each in device.attributes.items()}}
     if device.shared:
         made["allowMultipleAllocations"] = True
@@ -250,7 +250,7 @@ def _value(value: Value) -> Json:
     return {"string": value} if isinstance(value, str) else {"int": value}
 
 
-def _claim_object(index: int, claim: Claim) -> Json:
+def _claim_object(index: int, claim: WorldClaim) -> Json:
     requests: list[Json] = []
     for number, request in enumerate(claim.requests):
         made = [_request_object(each) for each in request]

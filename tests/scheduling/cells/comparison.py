@@ -12,7 +12,7 @@ from collections import Counter
 from typing import Any
 
 from scheduling.cells.decision import CellsUserError
-from tests.scheduling.cells.replay import Json, Refused, Replay, merged
+from tests.scheduling.cells.replay import Json, Replay, ReplayRefused, merged
 
 _COMPARED = {
     "bind": ("bindInfo", "affinity", "isolation"),
@@ -42,7 +42,7 @@ def _against(scenario: Json, expect: list[Json], steps: int | None) -> str:
     crashes = expect[0]["d"]["kind"] == "crash"
     try:
         replay = Replay(scenario)
-    except Refused as error:
+    except ReplayRefused as error:
         # HiveD accepts some configurations that mean nothing; its README calls a clear refusal right.
         return "" if crashes or scenario["name"].startswith("config-") else f"step 0: refused: {error}"
     count = len(expect) if steps is None else min(steps, len(expect))

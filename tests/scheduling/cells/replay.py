@@ -23,7 +23,7 @@ from scheduling.cells.status import CellStatus
 Json = dict[str, Any]
 
 
-class Refused(Exception):
+class ReplayRefused(Exception):
     """The scenario's configuration is refused."""
 
 
@@ -42,7 +42,7 @@ class Replay:
         try:
             return CellScheduler(read_configuration(json.dumps(config), "config"))
         except CellsConfigurationError as error:
-            raise Refused(str(error)) from error
+            raise ReplayRefused(str(error)) from error
 
     def pod(self, name: str) -> CellPod:
         told = self.scenario["pods"][name]

@@ -14,7 +14,7 @@ from scheduling.cells.pod import AffinityGroupSpec, CellPod, GroupMember, PodSch
 from scheduling.cells.preassigned import bind_doomed
 from scheduling.cells.scheduler import CellScheduler
 from tests.scheduling.cells.invariants import broken, fingerprint
-from tests.scheduling.cells.test_properties import CLUSTERS, World, run
+from tests.scheduling.cells.test_properties import CLUSTERS, CellsWorld, run
 
 TEXT = """
 physicalCluster:
@@ -103,7 +103,7 @@ def unordered(scheduler: CellScheduler) -> Any:
 
 def check_that_devices_heal(name: str, seed: int) -> None:
     """Devices fail and heal in random order while gangs run and preempt: the end is the beginning."""
-    world = World(name, seed)
+    world = CellsWorld(name, seed)
     for _ in range(60):
         world.step()
     world.down, world.broken = set(), {}

@@ -27,7 +27,7 @@ V100 = "DGX2-V100"
 TWO, FOUR = "4-DGX2-V100-NODE.2-DGX2-V100-NODE", "4-DGX2-V100-NODE.2-DGX2-V100-NODE.DGX2-V100-NODE"
 
 
-class Cluster:
+class _Cluster:
     """The design configuration, changed, with all nodes healthy."""
 
     def __init__(self, change: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -98,14 +98,14 @@ ALL = tuple(range(16))
 
 
 def test_suggested_nodes_are_respected() -> None:
-    cluster = Cluster()
+    cluster = _Cluster()
     assert place(cluster.schedule(pod("36", "VC1", -1, 1, "g1", kind=""), ["0.0.1.0"])) == ("0.0.1.0", (0,))
     assert place(cluster.schedule(pod("37", "VC1", 1, 1, "g2", pin=PIN), ["0.0.3.0"])) == ("0.0.3.0", (0,))
     assert place(cluster.schedule(pod("38", "VC1", 1, 1, "g3", pin=PIN), ["0.0.3.1"])) == ("0.0.3.1", (0,))
 
 
 def test_preemption_ends_when_its_nodes_are_no_longer_suggested() -> None:
-    cluster = Cluster()
+    cluster = _Cluster()
     without = [each for each in cluster.nodes if each != "0.0.3.1"]
     gang = pod("27", "VC1", 1, 16, "g18", pods=2, pin=PIN, lazy=False)
     assert isinstance(cluster.schedule(gang, without), PodWaiting)
@@ -126,7 +126,7 @@ def test_lazy_preemption_is_reverted_if_the_gang_finds_no_place() -> None:
         clusters["VC1"]["virtualCells"][0]["cellNumber"] = 0
         clusters["VC1"]["virtualCells"][3]["cellNumber"] = 3
 
-    cluster = Cluster(change)
+    cluster = _Cluster(change)
     assert place(cluster.schedule(pod("39", "VC1", 1, 16, "g27", pods=2), ["0.0.3.2", "0.0.3.3"]))[0] == "0.0.3.2"
     assert place(cluster.schedule(pod("40", "VC1", 1, 16, "g28"), ["0.0.4.3"])) == ("0.0.4.3", ALL)
     before = [each.as_json() for each in cluster.scheduler.groups()]
@@ -142,7 +142,7 @@ def test_higher_cell_is_split_when_others_keep_their_guarantees() -> None:
             clusters["VC1"]["virtualCells"][index]["cellNumber"] = number
         clusters["VC2"]["virtualCells"][2] = {"cellType": TWO, "cellNumber": 1}
 
-    cluster = Cluster(change)
+    cluster = _Cluster(change)
     suggested = ["0.0.3.2", "0.0.3.3", "0.0.4.2", "0.0.4.3"]
     assert place(cluster.schedule(pod("44", "VC1", 0, 16, "g32"), suggested))[0] == "0.0.3.2"
     cluster.scheduler.set_node("0.0.3.3", healthy=False)
@@ -156,7 +156,7 @@ def test_cells_are_doomed_when_too_few_healthy_ones_are_left() -> None:
         clusters["VC2"]["virtualCells"][2]["cellType"] = f"{chain}.DGX2-V100-NODE"
 
     chain = "3-DGX2-V100-NODE"
-    cluster = Cluster(change)
+    cluster = _Cluster(change)
 
     def free_bad(name: str) -> set[bool]:
         return {not each.healthy for each in cluster.free_cells(name, chain)}
@@ -185,7 +185,7 @@ def test_quotas_that_do_not_fit_are_refused() -> None:
         clusters["VC1"]["virtualCells"][1] = {"cellType": "CT1-NODE.CT1", "cellNumber": 2}
 
     with pytest.raises(CellsConfigurationError, match=r"virtual clusters want \d cells 'CT1"):
-        Cluster(change)
+        _Cluster(change)
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_quotas_that_do_not_fit_are_refused() -> None:
     ],
 )
 def test_wrong_request_is_refused(wrong: CellPod, message: str) -> None:
-    cluster = Cluster()
+    cluster = _Cluster()
     with pytest.raises(CellsUserError) as refused:
         cluster.schedule(wrong)
     assert message in str(refused.value)
@@ -211,7 +211,7 @@ def test_wrong_request_is_refused(wrong: CellPod, message: str) -> None:
 
 
 def test_group_takes_no_more_pods_than_it_has_places() -> None:
-    cluster = Cluster()
+    cluster = _Cluster()
     cluster.schedule(pod("1", "VC1", 0, 1, "g1"))
     with pytest.raises(CellsUserError, match="group 'g1' has no place left for a pod with 1 leaf cells; it has 1 of 1"):
         cluster.schedule(pod("2", "VC1", 0, 1, "g1"))
@@ -220,10 +220,10 @@ def test_group_takes_no_more_pods_than_it_has_places() -> None:
 
 
 def test_all_pods_of_a_group_go_to_their_recorded_places_after_a_restart() -> None:
-    cluster = Cluster()
+    cluster = _Cluster()
     gang = [pod(name, "VC1", 1, 16, "g", pods=2, pin=PIN) for name in ("a", "b")]
     decisions = [cluster.schedule(each) for each in gang]
     assert isinstance(decisions[1], PodPlaced)
-    again = Cluster()
+    again = _Cluster()
     again.scheduler.add_allocated(gang[1], decisions[1].bind_info)
     assert place(again.schedule(pod("c", "VC1", 1, 16, "g", pods=2, pin=PIN))) == place(decisions[0])

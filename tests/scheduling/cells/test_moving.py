@@ -15,7 +15,7 @@ from tests.making.extender import cells
 from tests.scheduling.cells.invariants import broken
 from tests.scheduling.cells.test_bad_devices import unordered
 from tests.scheduling.cells.test_holds import NODES, place, pod
-from tests.scheduling.cells.test_properties import CLUSTERS, World
+from tests.scheduling.cells.test_properties import CLUSTERS, CellsWorld
 
 
 def scheduler(nodes: int = 1, /, **owned: str) -> CellScheduler:
@@ -145,7 +145,7 @@ def test_devices_that_cannot_be_are_refused(indices: tuple[int, ...], text: str)
     assert refused(made, (stranger, (0, 1))) == "pod default/stranger has no cells that the configuration still has"
 
 
-class MovingWorld(World):
+class MovingWorld(CellsWorld):
     """Now and then the pods of a node have each other's devices, or free ones."""
 
     def step(self) -> None:

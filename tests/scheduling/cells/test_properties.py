@@ -52,7 +52,7 @@ virtualClusters:
 }
 
 
-class World:
+class CellsWorld:
     """A scheduler, and the pods that were given places."""
 
     def __init__(self, name: str, seed: int) -> None:
@@ -277,7 +277,7 @@ class World:
 
 def run(name: str, seed: int, steps: int) -> None:
     """So many steps of one world."""
-    world = World(name, seed)
+    world = CellsWorld(name, seed)
     for _ in range(steps):
         world.step()
 

@@ -29,7 +29,7 @@ spec:
 """
 
 
-class Answers:
+class CaseAnswers:
     """Asks the command about objects in a file."""
 
     def __init__(self, folder: Path, capsys: Any) -> None:

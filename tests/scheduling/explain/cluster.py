@@ -9,10 +9,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from kube.bodies import Json, JsonObject, object_at, text_at
 from scheduling.explain.state import FACTS, GROUP, Kind, kind_of, name_of
-from tests.kube.server import Answer, ApiServer, Asked, refused
+from tests.kube.server import Asked, CannedAnswer, StubApiServer, refused
 
 
-class Cluster:
+class MadeCluster:
     """``versions``: of the device API, with the plurals that each has. ``forbidden``: plurals, or paths."""
 
     def __init__(self, *objects: JsonObject) -> None:
@@ -25,19 +25,19 @@ class Cluster:
         self.raw: dict[str, bytes] = {}
         """Texts in objects, each with the JSON that is sent in its place: such as no decoder makes, or none at all."""
 
-    def respond(self, asked: Asked) -> Answer:
+    def respond(self, asked: Asked) -> CannedAnswer:
         answer = self.answer(asked)
         body = answer.body
         for text, data in self.raw.items():
             body = body.replace(b'"%b"' % text.encode(), data)
         return replace(answer, body=body)
 
-    def answer(self, asked: Asked) -> Answer:
+    def answer(self, asked: Asked) -> CannedAnswer:
         url = urlsplit(asked.path)
         query = {key: values[0] for key, values in parse_qs(url.query).items()}
         parts = url.path.strip("/").split("/")
         if parts == ["version"]:
-            return Answer.of({"gitVersion": "v1.37.0"})
+            return CannedAnswer.of({"gitVersion": "v1.37.0"})
         if parts[0] == "apis" and len(parts) <= 3:
             return self._discovery(parts)
         root = 2 if parts[0] == "api" else 3
@@ -53,26 +53,26 @@ class Cluster:
             found = [body for body in found if text_at(body, "metadata", "namespace") == namespace]
         if name:
             one = next((body for body in found if name_of(body) == name), None)
-            return refused(404, "NotFound", f"{name} not found") if one is None else Answer.of(one)
+            return refused(404, "NotFound", f"{name} not found") if one is None else CannedAnswer.of(one)
         if query.get("fieldSelector") == "status.phase=Pending":
             found = [body for body in found if text_at(body, "status", "phase") == "Pending"]
         return self._page(found, query)
 
-    def _page(self, found: list[JsonObject], query: dict[str, str]) -> Answer:
+    def _page(self, found: list[JsonObject], query: dict[str, str]) -> CannedAnswer:
         begin, limit = int(query.get("continue", "0")), int(query.get("limit", "0")) or len(found)
         if begin and self.expired:
             return refused(410, "Expired", "the continue token is too old")
         metadata = {"continue": str(begin + limit)} if begin + limit < len(found) else {}
         bare = [{key: value for key, value in body.items() if key not in ("kind", "apiVersion")} for body in found]
-        return Answer.of({"metadata": metadata, "items": bare[begin : begin + limit]})
+        return CannedAnswer.of({"metadata": metadata, "items": bare[begin : begin + limit]})
 
-    def _discovery(self, parts: list[str]) -> Answer:
+    def _discovery(self, parts: list[str]) -> CannedAnswer:
         if parts[1] != GROUP or not self.versions:
             return refused(404, "NotFound", "the server could not find the requested resource")
         if len(parts) == 2:
-            return Answer.of({"versions": [{"version": version} for version in self.versions]})
+            return CannedAnswer.of({"versions": [{"version": version} for version in self.versions]})
         names: list[Json] = [{"name": plural} for plural in self.versions[parts[2]]]
-        return Answer.of({"resources": [*names, {"name": "resourceclaims/status"}]})
+        return CannedAnswer.of({"resources": [*names, {"name": "resourceclaims/status"}]})
 
 
 def _kind(body: JsonObject) -> Kind:
@@ -82,13 +82,13 @@ def _kind(body: JsonObject) -> Kind:
 
 
 @contextmanager
-def serving(cluster: Cluster) -> Iterator[ApiServer]:
-    with ApiServer() as server:
+def serving(cluster: MadeCluster) -> Iterator[StubApiServer]:
+    with StubApiServer() as server:
         server.respond = cluster.respond
         yield server
 
 
-def paths(server: ApiServer) -> list[str]:
+def paths(server: StubApiServer) -> list[str]:
     return [urlsplit(asked.path).path for asked in server.asked]
 
 

@@ -10,14 +10,14 @@ import pytest
 
 from ostler.explain.files import FileObjects, read_files
 from tests.kube.conftest import account, authority
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 
 __all__ = ["account", "answers", "authority"]
 
 
 @pytest.fixture
-def answers(tmp_path: Path, capsys: Any) -> Answers:
-    return Answers(tmp_path, capsys)
+def answers(tmp_path: Path, capsys: Any) -> CaseAnswers:
+    return CaseAnswers(tmp_path, capsys)
 
 
 @pytest.fixture

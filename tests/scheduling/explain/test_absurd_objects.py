@@ -14,8 +14,8 @@ from ostler.cli.main import main
 from ostler.explain.live import ClusterScope, read_cluster
 from scheduling.explain.state import SHOWN, Kind, State, name_of
 from tests.kube.conftest import client_of
-from tests.kube.server import ApiServer
-from tests.scheduling.explain.cluster import Cluster, serving
+from tests.kube.server import StubApiServer
+from tests.scheduling.explain.cluster import MadeCluster, serving
 from tests.scheduling.explain.objects import allocated, claim, device_class, node, pod, resource_slice
 from tests.scheduling.explain.test_live import kubeconfig
 
@@ -43,17 +43,17 @@ HELD = allocated(claim("held", "other"), ("node-1", "gpu-0"), pods=("holder",))
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster(*PLAIN)
+def cluster() -> MadeCluster:
+    return MadeCluster(*PLAIN)
 
 
 @pytest.fixture
-def server(cluster: Cluster) -> Iterator[ApiServer]:
+def server(cluster: MadeCluster) -> Iterator[StubApiServer]:
     with serving(cluster) as made:
         yield made
 
 
-def read(server: ApiServer, wanted: ClusterScope) -> State:
+def read(server: StubApiServer, wanted: ClusterScope) -> State:
     client = client_of(server)
     try:
         return read_cluster(client, server.url, wanted)
@@ -65,12 +65,12 @@ Answers = Callable[[], tuple[str, str, str]]
 
 
 @pytest.fixture
-def answers(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Answers:
+def answers(server: StubApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Answers:
     """What explain says of the honest pod, and what snapshot writes and says."""
     return lambda: _answers(server, tmp_path, capsys)
 
 
-def _answers(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
+def _answers(server: StubApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, str, str]:
     config = kubeconfig(tmp_path / "config", server.url)
     config.write_text(config.read_text().replace(f"{server.url}/a", server.url))
     assert main(["explain", "pod/train", "-n", "team", "--kubeconfig", str(config)]) == 0, capsys.readouterr().err
@@ -80,7 +80,7 @@ def _answers(server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-def test_parameters_that_nest_without_end_are_not_decoded(levels: int, cluster: Cluster, answers: Answers) -> None:
+def test_parameters_that_nest_without_end_are_not_decoded(levels: int, cluster: MadeCluster, answers: Answers) -> None:
     cluster.objects += [configured(claim("deep", "evil"), "@deep@"), configured(HELD, "@deep@")]
     cluster.raw["@deep@"] = nested(levels)
     told, snapshot, said = answers()
@@ -97,7 +97,9 @@ def test_parameters_that_nest_without_end_are_not_decoded(levels: int, cluster: 
 
 
 @pytest.mark.parametrize("levels", LEVELS)
-def test_what_nests_without_end_elsewhere_is_left_out_by_name(levels: int, cluster: Cluster, answers: Answers) -> None:
+def test_what_nests_without_end_elsewhere_is_left_out_by_name(
+    levels: int, cluster: MadeCluster, answers: Answers
+) -> None:
     body = claim("deep", "evil")
     cluster.objects.append({**body, "spec": {**object_at(body, "spec"), "future": "@deep@"}})
     cluster.raw["@deep@"] = nested(levels)
@@ -108,7 +110,7 @@ def test_what_nests_without_end_elsewhere_is_left_out_by_name(levels: int, clust
 
 
 def test_seventy_claims_of_a_megabyte_are_read_by_their_names_and_devices(
-    cluster: Cluster, server: ApiServer, answers: Answers
+    cluster: MadeCluster, server: StubApiServer, answers: Answers
 ) -> None:
     cluster.objects += [configured(claim(f"large-{n}", "evil"), "@large@") for n in range(70)] + [HELD]
     cluster.raw["@large@"] = b'{"a":"' + b"x" * (1 << 20) + b'"}'
@@ -128,7 +130,7 @@ def test_seventy_claims_of_a_megabyte_are_read_by_their_names_and_devices(
     ],
 )
 def test_a_claim_that_cannot_be_read_is_left_out_by_name(
-    raw: bytes, problem: str, cluster: Cluster, server: ApiServer, answers: Answers
+    raw: bytes, problem: str, cluster: MadeCluster, server: StubApiServer, answers: Answers
 ) -> None:
     body = claim("bad", "evil")
     cluster.objects.append({**body, "spec": {**object_at(body, "spec"), "future": "@bad@"}})
@@ -142,7 +144,7 @@ def test_a_claim_that_cannot_be_read_is_left_out_by_name(
     assert [name_of(one) for one in state.claims] == ["mine"]
 
 
-def test_of_many_claims_that_cannot_be_read_some_are_named(cluster: Cluster, server: ApiServer) -> None:
+def test_of_many_claims_that_cannot_be_read_some_are_named(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.objects += [{**claim(f"bad-{n}", "evil"), "spec": {"future": "@bad@"}} for n in range(70)]
     cluster.raw["@bad@"] = b"oops"
     truncated = read(server, ClusterScope("team")).truncated

@@ -19,7 +19,7 @@ import yaml
 
 from ostler.cli.main import main
 from ostler.cli.progress import Progress
-from tests.kube.server import ApiServer
+from tests.kube.server import StubApiServer
 from tests.making.clusters import (
     GPU,
     GPU_CLASS,
@@ -35,8 +35,8 @@ from tests.making.clusters import (
     write,
 )
 from tests.making.explain_schema import form
-from tests.scheduling.explain.cases import Answers
-from tests.scheduling.explain.cluster import Cluster, serving
+from tests.scheduling.explain.cases import CaseAnswers
+from tests.scheduling.explain.cluster import MadeCluster, serving
 
 A, B = node("node-a"), node("node-b")
 FREE = resource_slice("node-a", gpus(2))
@@ -44,7 +44,7 @@ TAKEN = resource_slice("node-b", gpus(1))
 CLUSTER = (A, B, GPU_CLASS, FREE, TAKEN, holder("node-b", "gpu-0"))
 
 
-def test_json_is_of_the_documented_form(answers: Answers) -> None:
+def test_json_is_of_the_documented_form(answers: CaseAnswers) -> None:
     made = json.loads(answers(*CLUSTER, claim(request()), words=["-o", "json"]))
     jsonschema.validate(made, form())
     assert (made["title"], made["fits"], made["fitting"], made["nodes"]) == ("claim team/train", True, 1, 2)
@@ -115,31 +115,31 @@ def test_a_workload_of_a_file_is_asked_about_by_its_kind(tmp_path: Path, capsys:
     assert capsys.readouterr().out.startswith("Deployment team/web (claim team/train) fits on 1 of 2 nodes\n")
 
 
-def test_an_attribute_that_is_read_as_optional_is_told_as_one(answers: Answers) -> None:
+def test_an_attribute_that_is_read_as_optional_is_told_as_one(answers: CaseAnswers) -> None:
     wanted = f'device.attributes["{GPU}"].?model.orValue("") == "H300"'
     printed = answers(*CLUSTER, claim(request("gpu", GPU, 1, wanted)), words=["--node", "node-a"])
     assert "is false: attribute model (optional) is " in printed
     assert "?model is" not in printed
 
 
-def test_one_node_is_looked_at_alone(answers: Answers) -> None:
+def test_one_node_is_looked_at_alone(answers: CaseAnswers) -> None:
     printed = answers(*CLUSTER, claim(request()), words=["--node", "node-b"])
     assert printed.startswith("claim team/train does not fit on node-b\n")
     assert answers.code == 1
 
 
-def test_all_nodes_are_named_on_demand(answers: Answers) -> None:
+def test_all_nodes_are_named_on_demand(answers: CaseAnswers) -> None:
     several = [node(f"node-{i}") for i in range(6)]
     printed = answers(*several, GPU_CLASS, claim(request()), words=["--all-nodes"])
     assert "6 nodes (node-0, node-1, node-2, node-3, node-4, node-5)" in printed
 
 
-def test_a_pod_is_explained_with_its_own_name(answers: Answers) -> None:
+def test_a_pod_is_explained_with_its_own_name(answers: CaseAnswers) -> None:
     printed = answers(*CLUSTER, claim(request()), pod(), ask="train-0")
     assert printed.startswith("pod team/train-0 (claim team/train) fits on 1 of 2 nodes\n")
 
 
-def test_colours_are_for_terminals_unless_they_are_asked_for(answers: Answers) -> None:
+def test_colours_are_for_terminals_unless_they_are_asked_for(answers: CaseAnswers) -> None:
     assert "\x1b[" not in answers(*CLUSTER, claim(request()))
     assert "\x1b[32m" in answers(*CLUSTER, claim(request()), words=["--color", "always"])
 
@@ -204,12 +204,12 @@ def kubeconfig(path: Path, server: str) -> Path:
 
 
 @pytest.fixture
-def server() -> Iterator[ApiServer]:
-    with serving(Cluster(*CLUSTER, claim(request()), pod())) as started:
+def server() -> Iterator[StubApiServer]:
+    with serving(MadeCluster(*CLUSTER, claim(request()), pod())) as started:
         yield started
 
 
-def test_a_live_cluster_is_asked_by_kubeconfig(server: ApiServer, tmp_path: Path, capsys: Any) -> None:
+def test_a_live_cluster_is_asked_by_kubeconfig(server: StubApiServer, tmp_path: Path, capsys: Any) -> None:
     config = str(kubeconfig(tmp_path / "config", server.url))
     assert main(["explain", "pod", "train-0", "--kubeconfig", config]) == 0
     assert capsys.readouterr().out == (
@@ -221,7 +221,7 @@ def test_a_live_cluster_is_asked_by_kubeconfig(server: ApiServer, tmp_path: Path
 
 @pytest.mark.parametrize("pattern", ['"^no-library-here$"', MODEL])
 def test_a_library_that_is_missing_here_is_not_taken_for_the_clusters_fault(
-    pattern: str, answers: Answers, monkeypatch: pytest.MonkeyPatch
+    pattern: str, answers: CaseAnswers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     selector = f"{MODEL}.matches({pattern})"
@@ -260,14 +260,14 @@ def test_a_thousand_nodes_are_told_in_few_lines_and_in_time(tmp_path: Path, caps
     assert spent < 10
 
 
-class Terminal(io.StringIO):
+class _Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
 
 
 def test_progress_is_shown_after_a_second_and_leaves_nothing() -> None:
     now = 0.0
-    stream = Terminal()
+    stream = _Terminal()
     progress = Progress(stream, lambda: now)
     progress.nodes(1, 1000)
     now = 0.9
@@ -292,7 +292,7 @@ def test_progress_is_for_terminals_alone() -> None:
     assert stream.getvalue() == ""
 
 
-def test_many_claims_are_told_in_few_lines(answers: Answers) -> None:
+def test_many_claims_are_told_in_few_lines(answers: CaseAnswers) -> None:
     names = [f"c{number:02}" for number in range(20)]
     claims = [claim(request(), name=name) for name in names]
     objects = (A, GPU_CLASS, resource_slice("node-a", gpus(15)), *claims, pod(claims=names))
@@ -306,7 +306,7 @@ def test_many_claims_are_told_in_few_lines(answers: Answers) -> None:
     ]
 
 
-def test_a_device_that_cannot_be_read_and_is_not_asked_for_stops_nothing(answers: Answers) -> None:
+def test_a_device_that_cannot_be_read_and_is_not_asked_for_stops_nothing(answers: CaseAnswers) -> None:
     near: dict[str, Any] = {"matchExpressions": [{"key": "zone", "operator": "Near", "values": ["x"]}]}
     odd = device("odd", more={"nodeSelector": {"nodeSelectorTerms": [near]}})
     fine = device("fine", more={"nodeName": "node-a"})

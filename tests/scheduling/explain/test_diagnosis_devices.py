@@ -20,7 +20,7 @@ from tests.making.clusters import (
     resource_slice,
     thing,
 )
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 
 A = node("node-a")
 XID: Object = {"key": "gpu.example.com/xid", "value": "79", "effect": "NoSchedule"}
@@ -168,4 +168,4 @@ CASES: dict[str, tuple[Object, ...]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_answer(case: str, tmp_path: Path, capsys: Any) -> None:
-    Answers(tmp_path, capsys).check(case, *CASES[case])
+    CaseAnswers(tmp_path, capsys).check(case, *CASES[case])

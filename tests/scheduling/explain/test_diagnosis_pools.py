@@ -21,7 +21,7 @@ from tests.making.clusters import (
     request,
     resource_slice,
 )
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 
 A, B = node("node-a"), node("node-b")
 BOTH = (A, B, GPU_CLASS, resource_slice("node-a", gpus(1)), resource_slice("node-b", gpus(1)))
@@ -115,9 +115,9 @@ PODS: dict[str, tuple[Object, ...]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_answer(case: str, tmp_path: Path, capsys: Any) -> None:
-    Answers(tmp_path, capsys).check(case, *CASES[case])
+    CaseAnswers(tmp_path, capsys).check(case, *CASES[case])
 
 
 @pytest.mark.parametrize("case", PODS)
 def test_answer_about_a_pod(case: str, tmp_path: Path, capsys: Any) -> None:
-    Answers(tmp_path, capsys).check(case, *PODS[case], ask="pod/train-0", words=["--all-nodes"])
+    CaseAnswers(tmp_path, capsys).check(case, *PODS[case], ask="pod/train-0", words=["--all-nodes"])

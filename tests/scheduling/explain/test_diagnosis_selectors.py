@@ -22,7 +22,7 @@ from tests.making.clusters import (
     request,
     resource_slice,
 )
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 
 H200 = f'{MODEL} == "H200"'
 MEMORY = f'device.capacity["{GPU}"].memory.isGreaterThan(quantity("40Gi"))'
@@ -121,4 +121,4 @@ CASES: dict[str, tuple[Object, ...]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_answer(case: str, tmp_path: Path, capsys: Any) -> None:
-    Answers(tmp_path, capsys).check(case, *CASES[case])
+    CaseAnswers(tmp_path, capsys).check(case, *CASES[case])

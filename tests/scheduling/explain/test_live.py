@@ -16,8 +16,8 @@ from ostler.explain.access import AccessChoice, find_access
 from ostler.explain.live import PAGE, ClusterScope, read_cluster
 from scheduling.explain.state import DevicesNotServed, ExplainError, Kind, State, name_of
 from tests.kube.conftest import client_of
-from tests.kube.server import ApiServer, refused
-from tests.scheduling.explain.cluster import Cluster, paths, serving, status
+from tests.kube.server import StubApiServer, refused
+from tests.scheduling.explain.cluster import MadeCluster, paths, serving, status
 from tests.scheduling.explain.objects import (
     allocated,
     claim,
@@ -39,17 +39,17 @@ OBJECTS = (
 
 
 @pytest.fixture
-def cluster() -> Cluster:
-    return Cluster(*OBJECTS)
+def cluster() -> MadeCluster:
+    return MadeCluster(*OBJECTS)
 
 
 @pytest.fixture
-def server(cluster: Cluster) -> Iterator[ApiServer]:
+def server(cluster: MadeCluster) -> Iterator[StubApiServer]:
     with serving(cluster) as made:
         yield made
 
 
-def read(server: ApiServer, wanted: ClusterScope | None = None, said: list[str] | None = None) -> State:
+def read(server: StubApiServer, wanted: ClusterScope | None = None, said: list[str] | None = None) -> State:
     client = client_of(server)
     try:
         return read_cluster(
@@ -63,7 +63,7 @@ def names(state: State, kind: Kind) -> list[str]:
     return [name_of(body) for body in state.of(kind)]
 
 
-def test_all_that_an_answer_takes_is_read_and_named(server: ApiServer) -> None:
+def test_all_that_an_answer_takes_is_read_and_named(server: StubApiServer) -> None:
     state = read(server, ClusterScope("team", pods=("train",)))
     assert (state.server_version, state.origin) == ("v1.37.0", server.url)
     assert (names(state, Kind.CLASS), names(state, Kind.SLICE), names(state, Kind.NODE)) == (["gpu"], ["s"], ["node-1"])
@@ -75,30 +75,32 @@ def test_all_that_an_answer_takes_is_read_and_named(server: ApiServer) -> None:
     assert (state.missing, state.truncated) == ((), ())
 
 
-def test_only_pods_asked_about_are_read(server: ApiServer) -> None:
+def test_only_pods_asked_about_are_read(server: StubApiServer) -> None:
     state = read(server, ClusterScope("team", pods=("train",)))
     assert names(state, Kind.POD) == ["train"]
     assert "/api/v1/pods" not in paths(server)
     assert not [path for path in paths(server) if path.endswith("/team/pods")]
 
 
-def test_for_a_claim_the_pods_that_wait_for_it_are_read(server: ApiServer) -> None:
+def test_for_a_claim_the_pods_that_wait_for_it_are_read(server: StubApiServer) -> None:
     state = read(server, ClusterScope("team", claims=("mine",)))
     assert names(state, Kind.POD) == ["train"]
 
 
-def test_a_pod_that_is_not_there_is_no_error_here(server: ApiServer) -> None:
+def test_a_pod_that_is_not_there_is_no_error_here(server: StubApiServer) -> None:
     assert read(server, ClusterScope("team", pods=("gone",))).find(Kind.POD, "gone", "team") is None
 
 
-def test_a_snapshot_reads_all_pods_with_claims(server: ApiServer) -> None:
+def test_a_snapshot_reads_all_pods_with_claims(server: StubApiServer) -> None:
     state = read(server, ClusterScope(everything=True))
     assert names(state, Kind.POD) == ["train"]
     assert names(state, Kind.TEMPLATE) == ["mine", "theirs"]
     assert Kind.POD in state.whole
 
 
-def test_a_snapshot_has_the_pods_that_take_devices_of_a_plugin_as_well(cluster: Cluster, server: ApiServer) -> None:
+def test_a_snapshot_has_the_pods_that_take_devices_of_a_plugin_as_well(
+    cluster: MadeCluster, server: StubApiServer
+) -> None:
     for name, phase in (("busy", "Running"), ("over", "Succeeded")):
         body: Any = pod(name, nodeName="node-1")
         body["spec"]["containers"][0]["resources"] = {"limits": {"example.com/gpu": "1"}}
@@ -108,20 +110,20 @@ def test_a_snapshot_has_the_pods_that_take_devices_of_a_plugin_as_well(cluster: 
     assert "over" in names(read(server, ClusterScope(everything=True, running=True)), Kind.POD)
 
 
-def test_lists_are_read_in_pages_and_progress_is_told(cluster: Cluster, server: ApiServer) -> None:
+def test_lists_are_read_in_pages_and_progress_is_told(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.objects += [node(f"more-{number}") for number in range(PAGE + 10)]
     said: list[str] = []
     assert len(read(server, said=said).nodes) == PAGE + 11
     assert ["reading nodes", f"reading nodes ({PAGE} so far)"] == [line for line in said if "nodes" in line]
 
 
-def test_a_list_that_expires_meanwhile_is_read_at_once(cluster: Cluster, server: ApiServer) -> None:
+def test_a_list_that_expires_meanwhile_is_read_at_once(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.objects += [node(f"more-{number}") for number in range(PAGE + 10)]
     cluster.expired = True
     assert len(read(server).nodes) == PAGE + 11
 
 
-def test_the_newest_served_version_is_read_and_becomes_v1(cluster: Cluster, server: ApiServer) -> None:
+def test_the_newest_served_version_is_read_and_becomes_v1(cluster: MadeCluster, server: StubApiServer) -> None:
     plurals = cluster.versions.pop("v1")
     cluster.versions = {
         "v1alpha3": ["devicetaintrules"],
@@ -135,14 +137,14 @@ def test_the_newest_served_version_is_read_and_becomes_v1(cluster: Cluster, serv
     assert "/apis/resource.k8s.io/v1alpha3/devicetaintrules" in paths(server)
 
 
-def test_a_kind_that_is_not_served_has_no_objects(cluster: Cluster, server: ApiServer) -> None:
+def test_a_kind_that_is_not_served_has_no_objects(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.versions["v1"].remove("devicetaintrules")
     state = read(server)
     assert (state.taint_rules, state.missing) == ((), ())
     assert Kind.TAINT_RULE in state.whole
 
 
-def test_a_cluster_without_the_device_api_is_told_what_it_lacks(cluster: Cluster, server: ApiServer) -> None:
+def test_a_cluster_without_the_device_api_is_told_what_it_lacks(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.versions = {}
     with pytest.raises(DevicesNotServed) as caught:
         read(server)
@@ -153,7 +155,7 @@ def test_a_cluster_without_the_device_api_is_told_what_it_lacks(cluster: Cluster
     )
 
 
-def test_a_cluster_with_the_old_device_api_alone_is_told_so(cluster: Cluster, server: ApiServer) -> None:
+def test_a_cluster_with_the_old_device_api_alone_is_told_so(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.versions = {"v1alpha3": cluster.versions["v1"]}
     with pytest.raises(
         DevicesNotServed, match="serves no resourceslices, resourceclaims, deviceclasses in a known version"
@@ -161,7 +163,7 @@ def test_a_cluster_with_the_old_device_api_alone_is_told_so(cluster: Cluster, se
         read(server)
 
 
-def test_forbidden_kinds_are_notes_with_the_missing_right(cluster: Cluster, server: ApiServer) -> None:
+def test_forbidden_kinds_are_notes_with_the_missing_right(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.forbidden = {"nodes"}
     lack = read(server).lacks(Kind.NODE)
     assert str(lack) == (
@@ -170,7 +172,7 @@ def test_forbidden_kinds_are_notes_with_the_missing_right(cluster: Cluster, serv
     )
 
 
-def test_forbidden_pods_are_notes_too(cluster: Cluster, server: ApiServer) -> None:
+def test_forbidden_pods_are_notes_too(cluster: MadeCluster, server: StubApiServer) -> None:
     cluster.forbidden = {"pods"}
     state = read(server, ClusterScope("team", pods=("train",)))
     assert "the verb get on pods" in str(state.lacks(Kind.POD))
@@ -178,7 +180,9 @@ def test_forbidden_pods_are_notes_too(cluster: Cluster, server: ApiServer) -> No
     assert state.truncated == ()
 
 
-def test_without_the_right_to_all_claims_those_of_the_namespace_are_read(cluster: Cluster, server: ApiServer) -> None:
+def test_without_the_right_to_all_claims_those_of_the_namespace_are_read(
+    cluster: MadeCluster, server: StubApiServer
+) -> None:
     cluster.forbidden = {"/apis/resource.k8s.io/v1/resourceclaims"}
     state = read(server)
     assert names(state, Kind.CLAIM) == ["mine"]
@@ -188,13 +192,13 @@ def test_without_the_right_to_all_claims_those_of_the_namespace_are_read(cluster
     )
 
 
-def test_a_server_that_fails_is_an_error(server: ApiServer) -> None:
+def test_a_server_that_fails_is_an_error(server: StubApiServer) -> None:
     server.respond = lambda _: refused(503, "ServiceUnavailable", "etcd is away")
     with pytest.raises(ServerFault, match="etcd is away"):
         read(server)
 
 
-def test_managed_fields_and_images_are_dropped(cluster: Cluster, server: ApiServer) -> None:
+def test_managed_fields_and_images_are_dropped(cluster: MadeCluster, server: StubApiServer) -> None:
     big = status(node("big"), images=[{"names": ["x"]}], conditions=[], allocatable={"cpu": "1"})
     big["metadata"] = {"name": "big", "managedFields": [{"manager": "x"}]}
     cluster.objects = [big]
@@ -252,7 +256,7 @@ def test_in_a_pod_the_account_and_its_namespace_are_taken(account: Path) -> None
     ],
 )
 def test_only_the_pods_that_the_question_needs_are_read(
-    asked: str, pods: list[str], server: ApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    asked: str, pods: list[str], server: StubApiServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = kubeconfig(tmp_path / "config", server.url)
     config.write_text(config.read_text().replace(f"{server.url}/a", server.url))

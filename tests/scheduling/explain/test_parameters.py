@@ -10,8 +10,8 @@ import pytest
 from ostler.cli.main import main
 from tests.making.clusters import claim, device, node, request, resource_slice, thing
 from tests.scheduling.explain import objects
-from tests.scheduling.explain.cases import Answers
-from tests.scheduling.explain.cluster import Cluster, paths, serving
+from tests.scheduling.explain.cases import CaseAnswers
+from tests.scheduling.explain.cluster import MadeCluster, paths, serving
 from tests.scheduling.explain.test_live import kubeconfig
 
 OURS = "ostler.dev"
@@ -37,7 +37,7 @@ def told(printed: str) -> str:
     return " ".join(printed.split())
 
 
-def test_sharing_that_ostler_will_refuse_is_told_with_the_nodes(answers: Answers) -> None:
+def test_sharing_that_ostler_will_refuse_is_told_with_the_nodes(answers: CaseAnswers) -> None:
     slices = [resource_slice(name, [GPU], driver=OURS) for name in ("node-a", "node-b")]
     printed = told(answers(node("node-a"), node("node-b"), CLASS, *slices, asked(config(MPS))))
     assert "fits on 2 of 2 nodes" in printed
@@ -81,7 +81,7 @@ def of(kind: str, **more: Any) -> Any:
     ],
 )
 def test_sharing_that_a_device_cannot_have_is_told_beforehand(
-    found: Any, given: Any, text: str, answers: Answers
+    found: Any, given: Any, text: str, answers: CaseAnswers
 ) -> None:
     driver = OURS if given["apiVersion"].startswith("ostler") else "gpu.nvidia.com"
     slices = resource_slice("node-a", [found], driver=OURS)
@@ -91,7 +91,7 @@ def test_sharing_that_a_device_cannot_have_is_told_beforehand(
 
 
 @pytest.mark.parametrize("fields", [{"gdrcopy": True}, {"gds": True, "gdrcopy": False}])
-def test_features_of_nvidia_on_another_vendors_gpu_are_told_beforehand(fields: Any, answers: Answers) -> None:
+def test_features_of_nvidia_on_another_vendors_gpu_are_told_beforehand(fields: Any, answers: CaseAnswers) -> None:
     given = {"apiVersion": OWN["apiVersion"], "kind": "GpuConfig", **fields}
     for vendor, text in (
         ("amd", "gdrcopy, gds, mofed and IMEX are NVIDIA's, gpu-0 is amd's; leave its"),
@@ -122,7 +122,7 @@ FOR_NIC = {"apiVersion": OWN["apiVersion"], "kind": "NicConfig", "rdma": True}
     ],
 )
 def test_parameters_for_another_kind_of_device_are_told_beforehand(
-    given: Any, requests: tuple[str, ...], text: str, answers: Answers
+    given: Any, requests: tuple[str, ...], text: str, answers: CaseAnswers
 ) -> None:
     driver = OURS if given["apiVersion"].startswith("ostler") else "gpu.nvidia.com"
     slices = resource_slice("node-a", [of("gpu")], driver=OURS)
@@ -171,7 +171,7 @@ UNMOVED = (
 )
 @pytest.mark.parametrize("requests", [(), ("gpu",)], ids=["for all", "named"])
 def test_an_interface_that_a_device_cannot_have_is_told_beforehand(
-    facts: Any, given: Any, driver: str, text: str, *, requests: tuple[str, ...], answers: Answers
+    facts: Any, given: Any, driver: str, text: str, *, requests: tuple[str, ...], answers: CaseAnswers
 ) -> None:
     slices = resource_slice("node-a", [device("nic-0", more={"attributes": facts})], driver=OURS)
     printed = told(answers(node("node-a"), CLASS, slices, asked(config(given, *requests, driver=driver))))
@@ -179,14 +179,14 @@ def test_an_interface_that_a_device_cannot_have_is_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
-def test_an_interface_that_needs_parameters_is_told_beforehand(answers: Answers) -> None:
+def test_an_interface_that_needs_parameters_is_told_beforehand(answers: CaseAnswers) -> None:
     facts = {**MOVES, "ostler.dev/ifName": {"string": "eth0"}}
     slices = resource_slice("node-a", [device("nic-0", more={"attributes": facts})], driver=OURS)
     printed = told(answers(node("node-a"), CLASS, slices, asked()))
     assert "refuse claim team/train: NicConfig.interface.name: device nic-0 of request gpu is called eth0" in printed
 
 
-def test_interfaces_that_one_pod_cannot_have_are_told_beforehand(answers: Answers) -> None:
+def test_interfaces_that_one_pod_cannot_have_are_told_beforehand(answers: CaseAnswers) -> None:
     devices = [device(name, more={"attributes": MOVES}) for name in ("nic-0", "nic-1")]
     two: Any = claim(request("a", of=OURS), request("b", of=OURS))
     named = {**INTERFACE, "interface": {"name": "net1"}}
@@ -219,7 +219,7 @@ def share(name: str, memory: str) -> Any:
     ],
 )
 def test_shares_that_one_container_cannot_have_are_told_beforehand(
-    requests: list[Any], text: str, answers: Answers
+    requests: list[Any], text: str, answers: CaseAnswers
 ) -> None:
     slices = resource_slice("node-a", [SHARE], driver=OURS)
     printed = told(answers(node("node-a"), CLASS, slices, claim(*requests)))
@@ -227,13 +227,13 @@ def test_shares_that_one_container_cannot_have_are_told_beforehand(
     assert (text in printed) if text else ("refuse" not in printed)
 
 
-def test_a_class_may_have_them_too(answers: Answers) -> None:
+def test_a_class_may_have_them_too(answers: CaseAnswers) -> None:
     of_class = {**CLASS, "spec": {**CLASS["spec"], "config": [{"opaque": config(MPS)["opaque"]}]}}
     printed = told(answers(node("node-a"), of_class, resource_slice("node-a", [GPU], driver=OURS), asked()))
     assert f"refuse claim team/train: DeviceClass {OURS}: spec.config[0].opaque.parameters (from the" in printed
 
 
-def test_a_mistake_in_parameters_of_our_own_is_told(answers: Answers) -> None:
+def test_a_mistake_in_parameters_of_our_own_is_told(answers: CaseAnswers) -> None:
     wrong = config({"apiVersion": "ostler.dev/v1alpha1", "kind": "GpuConfig", "gdrCopy": True}, driver=OURS)
     printed = told(
         answers(node("node-a"), CLASS, resource_slice("node-a", [device("gpu-0")], driver=OURS), asked(wrong))
@@ -241,7 +241,7 @@ def test_a_mistake_in_parameters_of_our_own_is_told(answers: Answers) -> None:
     assert "config[0].opaque.parameters.gdrCopy: GpuConfig has no such field; did you mean gdrcopy?" in printed
 
 
-def test_an_allocated_claim_is_looked_at_as_well(answers: Answers) -> None:
+def test_an_allocated_claim_is_looked_at_as_well(answers: CaseAnswers) -> None:
     body = asked(config(MPS))
     results = [{"request": "gpu", "driver": OURS, "pool": "node-a", "device": "gpu-0"}]
     body["status"] = {"allocation": {"devices": {"results": results}}}
@@ -265,7 +265,7 @@ def test_an_allocated_claim_is_looked_at_as_well(answers: Answers) -> None:
         (GPU, "other.example.com", config({"kind": "X"}, driver="other.example.com")),
     ],
 )
-def test_what_is_another_drivers_is_left_to_it(device: Any, driver: str, given: Any, answers: Answers) -> None:
+def test_what_is_another_drivers_is_left_to_it(device: Any, driver: str, given: Any, answers: CaseAnswers) -> None:
     of_driver = thing("DeviceClass", OURS, {"selectors": []})
     printed = answers(node("node-a"), of_driver, resource_slice("node-a", [device], driver=driver), asked(given))
     assert "fits on node-a" in printed
@@ -277,7 +277,7 @@ WRONG = {**RIGHT, "gdrCopy": True}
 FIELD = "config[0].opaque.parameters.gdrCopy: GpuConfig has no such field"
 
 
-def of_cluster(parameters: Any, of_class: Any = None, *more: Any, templated: bool = False) -> Cluster:
+def of_cluster(parameters: Any, of_class: Any = None, *more: Any, templated: bool = False) -> MadeCluster:
     """A cluster with a pod ``train`` whose claim has these parameters."""
     by_class: Any = [config(of_class, driver=OURS)] if of_class else []
     demand: Any = {**objects.claim_spec(), "devices": {**objects.claim_spec()["devices"]}}  # type: ignore[dict-item]
@@ -285,13 +285,13 @@ def of_cluster(parameters: Any, of_class: Any = None, *more: Any, templated: boo
     source = {"resourceClaimTemplateName" if templated else "resourceClaimName": "mine"}
     asked_for: Any = objects.template("mine") if templated else objects.claim("mine")
     asked_for["spec"] = {"spec": demand} if templated else demand
-    return Cluster(
+    return MadeCluster(
         objects.device_class("gpu", config=by_class), objects.resource_slice("s", "node-1", "gpu-0", driver=OURS),
         objects.node("node-1"), asked_for, objects.pod("train", resourceClaims=[{"name": "gpu", **source}]), *more,
     )  # fmt: skip
 
 
-def live(cluster: Cluster, where: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
+def live(cluster: MadeCluster, where: Path, capsys: pytest.CaptureFixture[str]) -> tuple[str, list[str]]:
     """What explain says of the pod, and the paths that it asks for."""
     with serving(cluster) as server:
         access = kubeconfig(where / "config", server.url)

@@ -32,7 +32,7 @@ from tests.making.clusters import (
     resource_slice,
 )
 from tests.making.diagnoses import diagnose
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 from tests.scheduling.explain.clusters import cluster_of_case
 
 Json = dict[str, Any]
@@ -92,11 +92,11 @@ def test_every_remedy_that_is_told_works(number: int) -> None:
         assert diagnose(claims, case["node"], after, remedy=False).outcome is NodeOutcome.FITS, remedy
 
 
-def answer(objects: list[Json], answers: Answers, ask: str = "claim/train") -> str:
+def answer(objects: list[Json], answers: CaseAnswers, ask: str = "claim/train") -> str:
     return answers(node("node-a"), GPU_CLASS, *objects, ask=ask)
 
 
-def test_a_remedy_names_the_claim_where_there_are_several(answers: Answers) -> None:
+def test_a_remedy_names_the_claim_where_there_are_several(answers: CaseAnswers) -> None:
     rule = match("x.example.com/y")
     claims = [claim(request(count=2), name=name) for name in ("a", "b")]
     objects = [resource_slice("node-a", gpus(3)), *claims, pod(claims=["a", "b"])]
@@ -116,7 +116,7 @@ def test_a_remedy_names_the_claim_where_there_are_several(answers: Answers) -> N
     assert 'without selector 1 of request "gpu" of claim team/b\n' in answer(objects, answers, "pod/train-0")
 
 
-def test_taints_that_are_not_told_are_counted_where_they_are_needed(answers: Answers) -> None:
+def test_taints_that_are_not_told_are_counted_where_they_are_needed(answers: CaseAnswers) -> None:
     """Request a needs a taint tolerated; b then needs the other device, whose taint nothing told of b's."""
     taint = {"taints": [{"key": "sick", "effect": "NoSchedule"}]}
     devices = [device("sick-0", kind="x", more=taint), device("sick-1", kind="y", more=taint), device("well", kind="y")]
@@ -133,7 +133,7 @@ def test_taints_that_are_not_told_are_counted_where_they_are_needed(answers: Ans
     assert "it would fit here with all taints tolerated in every request\n" in printed
 
 
-def test_who_uses_a_counter_is_told_though_none_of_it_is_a_device_that_suits(answers: Answers) -> None:
+def test_who_uses_a_counter_is_told_though_none_of_it_is_a_device_that_suits(answers: CaseAnswers) -> None:
     def part(name: str, kind: str) -> Json:
         draws = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "20Gi"}}}]
         return device(name, kind=kind, more={"consumesCounters": draws})
@@ -155,7 +155,7 @@ def test_who_uses_a_counter_is_told_though_none_of_it_is_a_device_that_suits(ans
     assert NotTogether.kind == "not-together"
 
 
-def test_a_counter_that_is_overdrawn_is_said_to_be(answers: Answers) -> None:
+def test_a_counter_that_is_overdrawn_is_said_to_be(answers: CaseAnswers) -> None:
     draws = [{"counterSet": "gpu-0", "counters": {"memory": {"value": "50Gi"}}}]
     parts = [device(f"p{i}", more={"consumesCounters": draws}) for i in range(3)]
     counters = [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}]
@@ -171,7 +171,7 @@ def test_a_counter_that_is_overdrawn_is_said_to_be(answers: Answers) -> None:
     ) in printed
 
 
-def test_a_broken_selector_names_the_claim_where_there_are_several(answers: Answers) -> None:
+def test_a_broken_selector_names_the_claim_where_there_are_several(answers: CaseAnswers) -> None:
     broken = claim(request("gpu", GPU, 1, f"{MODEL}.size() > 1"), name="b")
     objects = [resource_slice("node-a", gpus(1)), claim(request(), name="a"), broken, pod(claims=["a", "b"])]
     printed = answer(objects, answers, "pod/train-0")

@@ -18,9 +18,9 @@ from scheduling.explain.state import (
     name_of,
 )
 from scheduling.explain.subject import subject_of
-from tests.kube.server import ApiServer
+from tests.kube.server import StubApiServer
 from tests.making.snapshots import small_state
-from tests.scheduling.explain.cluster import Cluster, serving
+from tests.scheduling.explain.cluster import MadeCluster, serving
 from tests.scheduling.explain.objects import (
     claim,
     device_class,
@@ -44,7 +44,7 @@ def test_a_cluster_becomes_a_file_that_its_owner_alone_can_read(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     user = pod("train", resourceClaims=[{"name": "gpu", "resourceClaimName": "c"}])
-    with serving(Cluster(node("node-1"), claim("c"), user, pod("other"), device_class("gpu"))) as server:
+    with serving(MadeCluster(node("node-1"), claim("c"), user, pod("other"), device_class("gpu"))) as server:
         out = tmp_path / "out.yaml"
         assert run("-o", str(out), "--kubeconfig", str(kubeconfig(tmp_path, server))) == 0
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
@@ -56,7 +56,7 @@ def test_a_cluster_becomes_a_file_that_its_owner_alone_can_read(
     assert "takenAt" in head
 
 
-def kubeconfig(folder: Path, server: ApiServer) -> Path:
+def kubeconfig(folder: Path, server: StubApiServer) -> Path:
     config = {
         "current-context": "a",
         "contexts": [{"name": "a", "context": {"cluster": "a"}}],
@@ -68,7 +68,7 @@ def kubeconfig(folder: Path, server: ApiServer) -> Path:
 
 def test_an_account_of_one_namespace_gets_that_one(tmp_path: Path) -> None:
     mine, others = claim("mine", namespace="team"), claim("theirs", namespace="other")
-    cluster = Cluster(mine, others, device_class("gpu"))
+    cluster = MadeCluster(mine, others, device_class("gpu"))
     cluster.forbidden = {"/apis/resource.k8s.io/v1/resourceclaims"}
     with serving(cluster) as server:
         out = tmp_path / "out.yaml"
@@ -127,7 +127,7 @@ def test_what_cannot_be_done_is_said(
 
 
 def test_a_server_that_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with ApiServer() as server:
+    with StubApiServer() as server:
         path = kubeconfig(tmp_path, server)
     assert run("--kubeconfig", str(path)) == 1
     assert "cannot be reached" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from scheduling.explain.state import Kind, MissingKind, State
 from scheduling.explain.subject import ExplainSubject
 from scheduling.explain.survey import survey
 from tests.making.clusters import GPU, GPU_CLASS, gpus, holder, node, pod, resource_slice
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 
 CLAIM: JsonObject = {
     "apiVersion": "resource.k8s.io/v1",
@@ -52,14 +52,14 @@ def bound(*conditions: dict[str, str]) -> dict[str, Any]:
     return {**body, "status": {**body["status"], "devices": [other, device]}}
 
 
-def notes(answers: Answers, claim: dict[str, Any], **spec: Any) -> list[str]:
+def notes(answers: CaseAnswers, claim: dict[str, Any], **spec: Any) -> list[str]:
     objects = (node("node-a"), GPU_CLASS, resource_slice("node-a", gpus(1)), claim, pod(**spec))
     printed = answers(*objects, ask="pod/train-0")
     assert answers.code == 0
     return [line for line in printed.splitlines() if line.startswith("note: ")]
 
 
-def test_conditions_that_are_not_true_yet_are_told_with_who_sets_them(answers: Answers) -> None:
+def test_conditions_that_are_not_true_yet_are_told_with_who_sets_them(answers: CaseAnswers) -> None:
     waiting = {"type": "ready", "status": "False", "reason": "Cabling", "message": "port 7"}
     assert notes(answers, bound({"type": "attached", "status": "True"}, waiting)) == [
         "note: claim team/train already has its devices: gpu-0 of gpu.example.com, pool node-a",
@@ -71,7 +71,7 @@ def test_conditions_that_are_not_true_yet_are_told_with_who_sets_them(answers: A
     assert "has the condition attached, ready; its driver" in notes(answers, bound())[1]
 
 
-def test_a_condition_of_failure_is_told_before_all_others(answers: Answers) -> None:
+def test_a_condition_of_failure_is_told_before_all_others(answers: CaseAnswers) -> None:
     said = notes(answers, bound({"type": "broken", "status": "True", "message": "no\npower"}))
     assert said[1:] == [
         (
@@ -81,7 +81,7 @@ def test_a_condition_of_failure_is_told_before_all_others(answers: Answers) -> N
     ]
 
 
-def test_nothing_waits_once_all_are_true_or_the_pod_is_on_its_node(answers: Answers) -> None:
+def test_nothing_waits_once_all_are_true_or_the_pod_is_on_its_node(answers: CaseAnswers) -> None:
     true = ({"type": "attached", "status": "True"}, {"type": "ready", "status": "True"})
     assert len(notes(answers, bound(*true))) == 1
     assert not any("waits until" in line for line in notes(answers, bound(), nodeName="node-a"))

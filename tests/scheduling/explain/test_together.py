@@ -42,7 +42,7 @@ from tests.making.clusters import (
     request,
     resource_slice,
 )
-from tests.scheduling.explain.cases import Answers
+from tests.scheduling.explain.cases import CaseAnswers
 
 
 def bare_claim(name: str, requests: Sequence[str], constraints: Sequence[Sequence[str]] = ()) -> JsonObject:
@@ -238,4 +238,4 @@ CASES: dict[str, tuple[Object, ...]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_answer(case: str, tmp_path: Path, capsys: Any) -> None:
-    Answers(tmp_path, capsys).check(case, *CASES[case])
+    CaseAnswers(tmp_path, capsys).check(case, *CASES[case])

@@ -12,7 +12,7 @@ from ostler.explain.workloads import WORKLOADS, read_workload, workload_path
 from scheduling.explain.state import BadQuestion
 
 
-class Server:
+class _Server:
     """Answers every question with one object, or an error."""
 
     def __init__(self, answer: JsonObject | Exception) -> None:
@@ -29,7 +29,7 @@ class Server:
 def test_a_workload_is_read_by_its_own_path_and_stands_for_one_pod() -> None:
     template: JsonObject = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": []}, "other": 1}
     metadata: JsonObject = {"name": "web", "namespace": "team", "uid": "u"}
-    server = Server({"metadata": metadata, "spec": {"replicas": 4, "template": template}})
+    server = _Server({"metadata": metadata, "spec": {"replicas": 4, "template": template}})
     pod, note = read_workload(server, "Deployment", "team", "web")
     assert server.paths == ["/apis/apps/v1/namespaces/team/deployments/web"]
     assert pod["metadata"] == {"name": "web", "namespace": "team", "labels": {"app": "web"}}
@@ -44,8 +44,8 @@ def test_every_kind_has_its_path() -> None:
 
 def test_what_cannot_be_read_is_told_with_what_to_do() -> None:
     with pytest.raises(BadQuestion, match=r"there is no Job team/x; check name and namespace \(-n\)"):
-        read_workload(Server(NotFound("GET", "/x", 404, "NotFound", "gone")), "Job", "team", "x")
+        read_workload(_Server(NotFound("GET", "/x", 404, "NotFound", "gone")), "Job", "team", "x")
     with pytest.raises(BadQuestion, match=r"Job team/x cannot be read: you may not get jobs\.batch there; ask about"):
-        read_workload(Server(Forbidden("GET", "/x", 403, "Forbidden", "no")), "Job", "team", "x")
+        read_workload(_Server(Forbidden("GET", "/x", 403, "Forbidden", "no")), "Job", "team", "x")
     with pytest.raises(BadQuestion, match="Job team/x has no pod template"):
-        read_workload(Server({"metadata": {"name": "x"}, "spec": {}}), "Job", "team", "x")
+        read_workload(_Server({"metadata": {"name": "x"}, "spec": {}}), "Job", "team", "x")

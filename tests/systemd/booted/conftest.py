@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from systemd.release import SOURCE
-from tests.systemd.booted.machine import Machine
+from tests.systemd.booted.machine import BootedMachine
 from tests.systemd.booted.root import PYTHON, debian, made, wheels
 
 CONFIG = """\
@@ -63,16 +63,16 @@ def machine_dir() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def booted(release: Path) -> Iterator[Machine]:
+def booted(release: Path) -> Iterator[BootedMachine]:
     """A machine that runs, with ostler installed and a recorded node configured; the service is not started."""
-    with Machine(Path(tempfile.mkdtemp(prefix="osd-", dir="/tmp")), [release, debian()]) as machine:
+    with BootedMachine(Path(tempfile.mkdtemp(prefix="osd-", dir="/tmp")), [release, debian()]) as machine:
         node = SOURCE / "sandbox/nodes/h100-sxm-8.yaml"
         shutil.copy(node, machine.root / "etc/ostler/node.yaml")
         yield machine
 
 
 @pytest.fixture
-def machine(booted: Machine) -> Iterator[Machine]:
+def machine(booted: BootedMachine) -> Iterator[BootedMachine]:
     """The machine with the service stopped and everything as after the installation."""
     config = booted.root / "etc/ostler/config.yaml"
     config.write_text(CONFIG)

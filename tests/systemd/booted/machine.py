@@ -23,11 +23,11 @@ _HIERARCHIES = ("systemd", "unified")
 _CGROUPS = Path("/sys/fs/cgroup")
 
 
-class MachineError(Exception):
+class BootedMachineError(Exception):
     """The machine did not boot, or a command in it failed; the message has what was written."""
 
 
-class Machine:
+class BootedMachine:
     """One machine in ``folder`` (empty, with a short path); ``lower``: roots, the uppermost first.
 
     ``binds``: folders of the host by where they are seen, read-only. Use it with ``with``.
@@ -43,7 +43,7 @@ class Machine:
         self._leader = 0
 
     def start(self) -> None:
-        """Mount and boot; raises ``MachineError``."""
+        """Mount and boot; raises ``BootedMachineError``."""
         upper, work = self._folder / "upper", self._folder / "work"
         for path in (self.root, upper, work):
             path.mkdir()
@@ -75,7 +75,9 @@ class Machine:
     def _is_up(self) -> bool:
         assert self._process is not None
         if self._process.poll() is not None:
-            raise MachineError(f"the machine ended: {(self._folder / 'console').read_text(errors='replace')[-2000:]}")
+            raise BootedMachineError(
+                f"the machine ended: {(self._folder / 'console').read_text(errors='replace')[-2000:]}"
+            )
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
         self._leader = int(children[0]) if children else 0
         return bool(self._leader) and self.run("systemctl", "is-system-running", check=False).strip() == "running"
@@ -92,7 +94,9 @@ class Machine:
             env={"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin", "LANG": "C.UTF-8"},
         )
         if check and done.returncode:
-            raise MachineError(f"{' '.join(command)}: exit code {done.returncode}: {done.stdout}{done.stderr or ''}")
+            raise BootedMachineError(
+                f"{' '.join(command)}: exit code {done.returncode}: {done.stdout}{done.stderr or ''}"
+            )
         return done.stdout
 
     def show(self, field: str, unit: str = "ostler.service") -> str:
@@ -124,18 +128,18 @@ class Machine:
         return self.run("sh", "-c", script, "sh", command, errors=True, check=False)
 
     def until(self, condition: Callable[[], object], what: str, within: float = PATIENCE) -> None:
-        """Wait for a condition; raises ``MachineError`` with the service's journal."""
+        """Wait for a condition; raises ``BootedMachineError`` with the service's journal."""
         deadline = time.monotonic() + within
         while not condition():
             if time.monotonic() > deadline:
                 tail = self.journal("--lines=30") if self._leader else ""
-                raise MachineError(f"not within {within:g} s: {what}\n{tail}")
+                raise BootedMachineError(f"not within {within:g} s: {what}\n{tail}")
             time.sleep(0.02)
 
     def stop(self) -> None:
         """Turn it off and remove every trace."""
         if self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(MachineError, subprocess.TimeoutExpired):
+            with contextlib.suppress(BootedMachineError, subprocess.TimeoutExpired):
                 self.run("systemctl", "poweroff", check=False)
                 self._process.wait(60)
             self._kill()
@@ -165,7 +169,7 @@ class Machine:
                     Path(folder).rmdir()
             time.sleep(0.02)
 
-    def __enter__(self) -> Machine:
+    def __enter__(self) -> BootedMachine:
         try:
             self.start()
         except BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.systemd.booted.machine import Machine
+from tests.systemd.booted.machine import BootedMachine
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(1800)]
@@ -13,18 +13,18 @@ READ_ONLY = "Read-only file system"
 
 
 @pytest.fixture
-def running(machine: Machine) -> Machine:
+def running(machine: BootedMachine) -> BootedMachine:
     """The service, running."""
     machine.run("systemctl", "start", "ostler")
     return machine
 
 
-def _status(machine: Machine) -> dict[str, str]:
+def _status(machine: BootedMachine) -> dict[str, str]:
     lines = machine.run("cat", f"/proc/{machine.pid()}/status").splitlines()
     return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
-def test_it_is_root_without_any_of_roots_powers(running: Machine) -> None:
+def test_it_is_root_without_any_of_roots_powers(running: BootedMachine) -> None:
     status = _status(running)
     assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
     assert status["Uid"].split() == ["0"] * 4
@@ -35,23 +35,23 @@ def test_it_is_root_without_any_of_roots_powers(running: Machine) -> None:
     "path",
     ["/usr/x", "/etc/x", "/opt/ostler/current/x", "/run/x", "/var/x", "/boot/x", "/proc/sys/kernel/core_pattern"],
 )
-def test_nothing_else_can_be_written(running: Machine, path: str) -> None:
+def test_nothing_else_can_be_written(running: BootedMachine, path: str) -> None:
     assert READ_ONLY in running.inside(f"echo > {path}")
 
 
 @pytest.mark.parametrize(
     "folder", ["/var/lib/kubelet/device-plugins", "/var/lib/kubelet/plugins_registry", "/run/cdi", "/run/ostler"]
 )
-def test_what_it_must_write_it_can(running: Machine, folder: str) -> None:
+def test_what_it_must_write_it_can(running: BootedMachine, folder: str) -> None:
     assert running.inside(f"touch {folder}/x && rm {folder}/x") == ""
 
 
-def test_folders_of_the_kubelet_that_are_made_anew_can_be_written(running: Machine) -> None:
+def test_folders_of_the_kubelet_that_are_made_anew_can_be_written(running: BootedMachine) -> None:
     running.run("sh", "-c", "cd /var/lib/kubelet && rm -r device-plugins && mkdir device-plugins")
     assert running.inside("touch /var/lib/kubelet/device-plugins/x") == ""
 
 
-def test_other_peoples_secrets_are_out_of_sight(machine: Machine) -> None:
+def test_other_peoples_secrets_are_out_of_sight(machine: BootedMachine) -> None:
     kubelet = "/var/lib/kubelet"
     machine.run("sh", "-c", f"mkdir -p {kubelet}/pods/p {kubelet}/pki && touch /root/x {kubelet}/pki/key")
     machine.run("systemctl", "start", "ostler")
@@ -61,7 +61,7 @@ def test_other_peoples_secrets_are_out_of_sight(machine: Machine) -> None:
     assert "x" not in machine.inside("ls /root").split()
 
 
-def test_the_kernels_files_that_name_devices_are_in_sight(running: Machine) -> None:
+def test_the_kernels_files_that_name_devices_are_in_sight(running: BootedMachine) -> None:
     assert running.inside("ls -d /proc/driver /proc/devices /proc/sys/kernel/random/boot_id").split() == [
         "/proc/devices",
         "/proc/driver",
@@ -80,12 +80,12 @@ def test_the_kernels_files_that_name_devices_are_in_sight(running: Machine) -> N
         ("nvidia0", "c 195 0", "No such device or address"),
     ],
 )
-def test_only_nvidias_devices_can_be_opened(running: Machine, node: str, numbers: str, refusal: str) -> None:
+def test_only_nvidias_devices_can_be_opened(running: BootedMachine, node: str, numbers: str, refusal: str) -> None:
     running.run("sh", "-c", f"rm -f /dev/test-{node}; mknod -m 0666 /dev/test-{node} {numbers}")
     assert refusal in running.inside(f": < /dev/test-{node}")
 
 
-async def test_real_hardware_is_watched_with_the_sandbox_in_force(machine: Machine) -> None:
+async def test_real_hardware_is_watched_with_the_sandbox_in_force(machine: BootedMachine) -> None:
     config = machine.root / "etc/ostler/config.yaml"
     config.write_text(config.read_text().replace("inventory: {recorded: /etc/ostler/node.yaml}\n", ""))
     machine.run("systemctl", "start", "ostler")

@@ -12,7 +12,7 @@ import pytest
 
 from systemd.release import SOURCE, packages
 from tests.systemd.booted.conftest import CONFIG
-from tests.systemd.booted.machine import Machine, MachineError
+from tests.systemd.booted.machine import BootedMachine, BootedMachineError
 from tests.systemd.booted.root import debian, wheels
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(1800)]
@@ -32,19 +32,19 @@ def checkout(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fresh(prerequisites: None, checkout: Path) -> Iterator[Machine]:
+def fresh(prerequisites: None, checkout: Path) -> Iterator[BootedMachine]:
     """A machine that has never seen ostler."""
     folder = Path(tempfile.mkdtemp(prefix="osd-", dir="/tmp"))
-    with Machine(folder, [debian()], {"/checkout": checkout, "/wheels": wheels()}) as machine:
+    with BootedMachine(folder, [debian()], {"/checkout": checkout, "/wheels": wheels()}) as machine:
         yield machine
 
 
-def _install(machine: Machine, wheels: str = "/wheels") -> str:
+def _install(machine: BootedMachine, wheels: str = "/wheels") -> str:
     environment = f"PIP_NO_INDEX=1 PIP_FIND_LINKS={wheels}"
     return machine.run("sh", "-c", f"{environment} /checkout/systemd/install.sh", errors=True)
 
 
-def test_an_installation_lives_through_updates_and_goes_when_told(fresh: Machine, checkout: Path) -> None:
+def test_an_installation_lives_through_updates_and_goes_when_told(fresh: BootedMachine, checkout: Path) -> None:
     told = _install(fresh)
     assert "systemctl enable --now ostler" in told
     first = fresh.run("readlink", "/opt/ostler/current").strip()
@@ -76,10 +76,12 @@ def test_an_installation_lives_through_updates_and_goes_when_told(fresh: Machine
     assert "not restarted" in _install(fresh)
     assert len(fresh.run("ls", "/opt/ostler/versions").split()) == 2
 
-    with pytest.raises(MachineError, match="runs and its unit is not in /usr/lib/systemd/system; give UNITDIR= as it"):
+    with pytest.raises(
+        BootedMachineError, match="runs and its unit is not in /usr/lib/systemd/system; give UNITDIR= as it"
+    ):
         fresh.run("sh", "-c", "UNITDIR=/usr/lib/systemd/system /checkout/systemd/uninstall.sh", errors=True)
     (fresh.root / "opt/ostler/notes.txt").write_text("mine")
-    with pytest.raises(MachineError, match="is not as an installation leaves it and is not removed"):
+    with pytest.raises(BootedMachineError, match="is not as an installation leaves it and is not removed"):
         fresh.run("/checkout/systemd/uninstall.sh", errors=True)
     (fresh.root / "opt/ostler/notes.txt").unlink()
     assert fresh.pid() != 0, "what is refused stops nothing"
@@ -101,14 +103,14 @@ def test_an_installation_lives_through_updates_and_goes_when_told(fresh: Machine
     assert links == []
 
 
-def test_a_failed_installation_changes_nothing(fresh: Machine) -> None:
-    with pytest.raises(MachineError, match="packages of the lock file could not be installed"):
+def test_a_failed_installation_changes_nothing(fresh: BootedMachine) -> None:
+    with pytest.raises(BootedMachineError, match="packages of the lock file could not be installed"):
         _install(fresh, wheels="/checkout")
     left = fresh.run("find", "/opt/ostler", "/usr/local/lib/systemd", "/usr/local/bin", "-type", "f", check=False)
     assert left.split() == []
 
 
-def test_a_restart_is_short(booted: Machine, machine: Machine) -> None:
+def test_a_restart_is_short(booted: BootedMachine, machine: BootedMachine) -> None:
     began = time.monotonic()
     machine.run("systemctl", "start", "ostler")
     started = time.monotonic()
@@ -121,7 +123,7 @@ def test_a_restart_is_short(booted: Machine, machine: Machine) -> None:
 
 def test_nothing_is_left_of_a_machine(prerequisites: None) -> None:
     folder = Path(tempfile.mkdtemp(prefix="osd-", dir="/tmp"))
-    with Machine(folder, [debian()]) as machine:
+    with BootedMachine(folder, [debian()]) as machine:
         assert machine.run("systemctl", "is-system-running").strip() == "running"
     assert not folder.exists()
     assert folder.name not in Path("/proc/self/mountinfo").read_text()

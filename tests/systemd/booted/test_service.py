@@ -11,7 +11,7 @@ import pytest
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
 from tests.systemd.booted.conftest import CONFIG
-from tests.systemd.booted.machine import Machine
+from tests.systemd.booted.machine import BootedMachine
 from tests.waiting import eventually
 
 pytestmark = [pytest.mark.needs_root, pytest.mark.timeout(1800)]
@@ -20,7 +20,7 @@ RESOURCE = "nvidia.com/gpu"
 
 
 @pytest.fixture
-async def kubelet(machine: Machine) -> AsyncIterator[Kubelet]:
+async def kubelet(machine: BootedMachine) -> AsyncIterator[Kubelet]:
     """A kubelet in the machine's folder, and the service started beside it."""
     folder = machine.root / "var/lib/kubelet"
     folder.mkdir(mode=0o750)
@@ -30,17 +30,17 @@ async def kubelet(machine: Machine) -> AsyncIterator[Kubelet]:
     await kubelet.stop()
 
 
-def _runs_anew(machine: Machine, before: int) -> bool:
+def _runs_anew(machine: BootedMachine, before: int) -> bool:
     """Whether the service runs, as another process than before."""
     return machine.pid() not in (0, before) and machine.show("SubState") == "running"
 
 
-def _was_heard(machine: Machine, before: str) -> bool:
+def _was_heard(machine: BootedMachine, before: str) -> bool:
     """Whether systemd has had a sign of life since."""
     return machine.show("WatchdogTimestampMonotonic") != before
 
 
-def _drop_in(machine: Machine, text: str) -> None:
+def _drop_in(machine: BootedMachine, text: str) -> None:
     folder = machine.root / "etc/systemd/system/ostler.service.d"
     folder.mkdir(parents=True)
     (folder / "test.conf").write_text(text)
@@ -48,7 +48,7 @@ def _drop_in(machine: Machine, text: str) -> None:
 
 
 async def test_it_is_ready_when_start_returns_and_the_kubelet_gets_its_devices(
-    machine: Machine, kubelet: Kubelet
+    machine: BootedMachine, kubelet: Kubelet
 ) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     assert machine.show("ActiveState") == "active"
@@ -59,7 +59,7 @@ async def test_it_is_ready_when_start_returns_and_the_kubelet_gets_its_devices(
     await eventually(lambda: machine.show("StatusText") == "active; ready", "the status line says ready")
 
 
-async def test_without_a_kubelet_the_service_is_up_and_says_what_it_waits_for(machine: Machine) -> None:
+async def test_without_a_kubelet_the_service_is_up_and_says_what_it_waits_for(machine: BootedMachine) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     assert machine.show("ActiveState") == "active"
     waiting = f"active; not ready; resource {RESOURCE} is waiting"
@@ -74,7 +74,9 @@ async def test_without_a_kubelet_the_service_is_up_and_says_what_it_waits_for(ma
     assert modes == ["750", "750", "755"]
 
 
-async def test_a_hanging_agent_is_ended_by_the_watchdog_and_started_again(machine: Machine, kubelet: Kubelet) -> None:
+async def test_a_hanging_agent_is_ended_by_the_watchdog_and_started_again(
+    machine: BootedMachine, kubelet: Kubelet
+) -> None:
     _drop_in(machine, "[Service]\nWatchdogSec=6\n")
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
@@ -88,7 +90,7 @@ async def test_a_hanging_agent_is_ended_by_the_watchdog_and_started_again(machin
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
 
 
-async def test_a_live_agent_is_left_alone_by_the_watchdog(machine: Machine) -> None:
+async def test_a_live_agent_is_left_alone_by_the_watchdog(machine: BootedMachine) -> None:
     _drop_in(machine, "[Service]\nWatchdogSec=4\n")
     machine.run("systemctl", "start", "ostler")
     first = machine.pid()
@@ -99,7 +101,7 @@ async def test_a_live_agent_is_left_alone_by_the_watchdog(machine: Machine) -> N
     assert machine.pid() == first
 
 
-async def test_a_killed_agent_is_started_again_however_often(machine: Machine, kubelet: Kubelet) -> None:
+async def test_a_killed_agent_is_started_again_however_often(machine: BootedMachine, kubelet: Kubelet) -> None:
     _drop_in(machine, "[Service]\nRestartSec=50ms\n")
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     for _ in range(7):  # More than systemd's own limit of five in ten seconds.
@@ -110,7 +112,7 @@ async def test_a_killed_agent_is_started_again_however_often(machine: Machine, k
 
 
 @pytest.mark.parametrize("way", ["systemctl reload ostler", "systemctl kill --kill-whom=main --signal=HUP ostler"])
-async def test_a_reload_puts_the_new_configuration_in_force(machine: Machine, kubelet: Kubelet, way: str) -> None:
+async def test_a_reload_puts_the_new_configuration_in_force(machine: BootedMachine, kubelet: Kubelet, way: str) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     first = machine.pid()
@@ -124,7 +126,7 @@ async def test_a_reload_puts_the_new_configuration_in_force(machine: Machine, ku
 
 
 async def test_a_reload_of_a_bad_configuration_fails_with_its_reason_and_changes_nothing(
-    machine: Machine, kubelet: Kubelet
+    machine: BootedMachine, kubelet: Kubelet
 ) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
@@ -137,7 +139,7 @@ async def test_a_reload_of_a_bad_configuration_fails_with_its_reason_and_changes
     assert machine.answers()
 
 
-async def test_a_stop_leaves_nothing_but_the_state(machine: Machine, kubelet: Kubelet) -> None:
+async def test_a_stop_leaves_nothing_but_the_state(machine: BootedMachine, kubelet: Kubelet) -> None:
     await asyncio.to_thread(machine.run, "systemctl", "start", "ostler")
     await kubelet.wait_for(RESOURCE, healthy=8, within=120)
     await asyncio.to_thread(machine.run, "systemctl", "stop", "ostler")
@@ -149,7 +151,7 @@ async def test_a_stop_leaves_nothing_but_the_state(machine: Machine, kubelet: Ku
     assert machine.run("sh", "-c", "grep -l '[o]stler' /proc/[0-9]*/cmdline || true").split() == []
 
 
-async def test_the_journal_has_levels(machine: Machine) -> None:
+async def test_the_journal_has_levels(machine: BootedMachine) -> None:
     machine.run("systemctl", "start", "ostler")
     machine.kill("HUP")
     (machine.root / "etc/ostler/config.yaml").write_text("kind: [\n")
@@ -162,7 +164,7 @@ async def test_the_journal_has_levels(machine: Machine) -> None:
     assert "<4>" not in warnings
 
 
-async def test_an_ostler_that_cannot_start_says_why_and_is_tried_again(machine: Machine) -> None:
+async def test_an_ostler_that_cannot_start_says_why_and_is_tried_again(machine: BootedMachine) -> None:
     _drop_in(machine, "[Service]\nRestartSec=50ms\n")
     (machine.root / "etc/ostler/config.yaml").write_text("apiVersion: ostler.dev/v1alpha1\nkind: Config\nhttp: 7\n")
     machine.run("systemctl", "start", "ostler", check=False)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.making.kubelet_scripts import Script, write_manifests
+from tests.making.kubelet_scripts import KubeletScript, write_manifests
 
 
 @pytest.fixture(scope="module")
@@ -18,5 +18,5 @@ def manifests(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def script(short_dir: Path, manifests: Path, capsys: pytest.CaptureFixture[str]) -> Script:
-    return Script(short_dir, manifests, capsys)
+def script(short_dir: Path, manifests: Path, capsys: pytest.CaptureFixture[str]) -> KubeletScript:
+    return KubeletScript(short_dir, manifests, capsys)

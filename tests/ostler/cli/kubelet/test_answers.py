@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tests.making.kubelet_scripts import PLAIN, THING, Script
+from tests.making.kubelet_scripts import PLAIN, THING, KubeletScript
 from tests.making.namespaces import needs_namespaces
 
 
-def test_help_and_a_checkpoint_that_is_not_there_yet(script: Script) -> None:
+def test_help_and_a_checkpoint_that_is_not_there_yet(script: KubeletScript) -> None:
     out = script.run("help", "checkpoint", "claims", command=(), options=("--with-apiserver",))
     assert "  admit FILE ...                    admit the pods of manifests; show what each container gets\n" in out
     assert "/kubelet_internal_checkpoint: no checkpoint yet; the kubelet writes it at the first list\n" in out
@@ -14,7 +14,7 @@ def test_help_and_a_checkpoint_that_is_not_there_yet(script: Script) -> None:
 
 
 @needs_namespaces
-def test_table_of_all_resources_has_the_first_devices_of_each(script: Script) -> None:
+def test_table_of_all_resources_has_the_first_devices_of_each(script: KubeletScript) -> None:
     command = (*PLAIN, "--devices", "70")
     out = script.run("resources", f"resources {THING}", "resources", command=command)
     some, all_, _ = out.split("kubelet> resources")[1:]
@@ -27,7 +27,7 @@ def test_table_of_all_resources_has_the_first_devices_of_each(script: Script) ->
 
 
 @needs_namespaces
-def test_plugin_is_restarted_without_a_kubelet_and_registers_later(script: Script) -> None:
+def test_plugin_is_restarted_without_a_kubelet_and_registers_later(script: KubeletScript) -> None:
     out = script.run("kill", "restart plugin", "restart", "resources", command=(*PLAIN, "--door", "watcher"))
     assert (
         "kubelet> restart plugin\nthe plugin is restarted; before, it ended with exit code 0\n"

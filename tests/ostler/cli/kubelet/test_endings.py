@@ -149,7 +149,7 @@ def test_next_start_removes_what_a_killed_one_has_left(short_dir: Path) -> None:
 # At a terminal.
 
 
-class Terminal:
+class _Terminal:
     """The command at a pseudo-terminal."""
 
     def __init__(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -198,9 +198,9 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal(short_dir: Path) -> Iterator[Terminal]:
+def terminal(short_dir: Path) -> Iterator[_Terminal]:
     words = ("kubelet", "--numa", "2", "--", *PLAIN)
-    shown = Terminal(words, {"TMPDIR": str(short_dir), "TERM": "dumb"})
+    shown = _Terminal(words, {"TMPDIR": str(short_dir), "TERM": "dumb"})
     yield shown
     if shown.pid:
         with contextlib.suppress(ProcessLookupError):
@@ -209,7 +209,7 @@ def terminal(short_dir: Path) -> Iterator[Terminal]:
 
 @needs_namespaces
 def test_person_at_a_terminal_gets_a_prompt_and_ctrl_c_leaves_nothing_behind(
-    terminal: Terminal, manifests: Path, short_dir: Path
+    terminal: _Terminal, manifests: Path, short_dir: Path
 ) -> None:
     terminal.sees("runs as process ")
     terminal.sees("plugin | node node\n")
@@ -238,7 +238,7 @@ def test_person_at_a_terminal_gets_a_prompt_and_ctrl_c_leaves_nothing_behind(
 
 
 def test_end_of_input_ends_the_prompt(short_dir: Path) -> None:
-    terminal = Terminal(("kubelet",), {"TMPDIR": str(short_dir), "TERM": "dumb"})
+    terminal = _Terminal(("kubelet",), {"TMPDIR": str(short_dir), "TERM": "dumb"})
     terminal.sees("kubelet> ")
     terminal.type("\x04")
     assert terminal.ends() == 0

@@ -14,13 +14,13 @@ import pytest
 from ostler.cli.main import main
 from sandbox.standalone import node as standalone
 from tests.making import plain_plugin
-from tests.making.kubelet_scripts import PLAIN, THING, Script
+from tests.making.kubelet_scripts import PLAIN, THING, KubeletScript
 from tests.making.mounts import needs_mounts
 from tests.making.namespaces import needs_namespaces
 
 
 @needs_namespaces
-def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) -> None:
+def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: KubeletScript) -> None:
     out = script.run("! admit {}/two.yaml", command=(*PLAIN, "--refuse"))
     assert (
         "two: Failed: UnexpectedAdmissionError: Allocate failed due to rpc error: code = Internal desc = "
@@ -67,14 +67,16 @@ def test_failed_call_names_plugin_call_time_and_what_to_look_at(script: Script) 
         ),
     ],
 )
-def test_plugin_that_does_not_register_says_what_it_does_instead(script: Script, command: str, problem: str) -> None:
+def test_plugin_that_does_not_register_says_what_it_does_instead(
+    script: KubeletScript, command: str, problem: str
+) -> None:
     wait = "0.3" if "sleep" in command else "30"
     said = script.problem(options=("--wait", wait), command=("sh", "-c", command))
     assert re.fullmatch(problem, said, re.DOTALL), said
 
 
 @needs_namespaces
-def test_end_of_the_plugin_is_told_when_it_happens(script: Script) -> None:
+def test_end_of_the_plugin_is_told_when_it_happens(script: KubeletScript) -> None:
     # The kubelet sees the stream end a moment before the process is known to have ended.
     script.run("wait plain.example/thing 0", "watch 0.5", command=(*PLAIN, "--end"))
     assert re.search(
@@ -148,12 +150,12 @@ PROBLEMS: Sequence[tuple[str, str]] = (
 
 
 @pytest.mark.parametrize(("step", "problem"), PROBLEMS)
-def test_failed_step_is_named_with_the_fix(script: Script, step: str, problem: str) -> None:
+def test_failed_step_is_named_with_the_fix(script: KubeletScript, step: str, problem: str) -> None:
     assert script.problem(step, command=()) == f"/script:1: {step}: {problem}"
 
 
 @needs_namespaces
-def test_failed_steps_with_pods(script: Script) -> None:
+def test_failed_steps_with_pods(script: KubeletScript) -> None:
     said = script.problem("admit {}/two.yaml", "admit {}/two.yaml")
     assert said == "/script:2: admit {}/two.yaml: pod two is already on this node; 'delete two' first"
     said = script.problem("! admit {}/five.yaml", "retry five")
@@ -164,7 +166,7 @@ def test_failed_steps_with_pods(script: Script) -> None:
     assert said == "/script:3: delete team/made-1: there is no pod team/made-1; pods: none"
 
 
-def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
+def test_damaged_checkpoint_is_told(script: KubeletScript, short_dir: Path) -> None:
     folder = short_dir / "k" / "device-plugins"
     folder.mkdir(parents=True)
     (folder / "kubelet_internal_checkpoint").write_text("{}")
@@ -172,7 +174,7 @@ def test_damaged_checkpoint_is_told(script: Script, short_dir: Path) -> None:
     assert "kubelet | the checkpoint device-plugins/kubelet_internal_checkpoint cannot be read: " in script.err
 
 
-def test_damaged_state_of_claims_stops_the_start_with_one_sentence(script: Script, short_dir: Path) -> None:
+def test_damaged_state_of_claims_stops_the_start_with_one_sentence(script: KubeletScript, short_dir: Path) -> None:
     (short_dir / "k").mkdir()
     (short_dir / "k" / "dra_manager_state").write_text("{}x")
     said = script.problem(options=("--root", str(short_dir / "k")), command=())
@@ -194,7 +196,7 @@ def small_disk(short_dir: Path) -> Iterator[Path]:
 
 
 @needs_mounts
-def test_disk_that_is_full_at_the_start_is_named(script: Script, small_disk: Path) -> None:
+def test_disk_that_is_full_at_the_start_is_named(script: KubeletScript, small_disk: Path) -> None:
     (small_disk / "full").write_bytes(bytes(64 << 10))
     said = script.problem(options=("--root", str(small_disk)), command=())
     assert said.startswith("--root: ")
@@ -205,7 +207,7 @@ def test_disk_that_is_full_at_the_start_is_named(script: Script, small_disk: Pat
 
 
 @needs_mounts
-def test_disk_that_fills_up_refuses_pods_and_is_named(script: Script, small_disk: Path) -> None:
+def test_disk_that_fills_up_refuses_pods_and_is_named(script: KubeletScript, small_disk: Path) -> None:
     plain = shlex.join(PLAIN)
     # The second resource registers when the disk is full.
     command = f"""
@@ -329,7 +331,7 @@ def test_unknown_policy_or_scope_is_named_with_the_known_ones(
     assert f"argument {option}: invalid choice: 'best' (choose from {choices})" in capsys.readouterr().err
 
 
-def test_two_kubelets_do_not_share_a_folder(script: Script, short_dir: Path) -> None:
+def test_two_kubelets_do_not_share_a_folder(script: KubeletScript, short_dir: Path) -> None:
     root = short_dir / "k"
     inner = [sys.executable, "-m", "ostler", "kubelet", "--root", str(root)]
     script_file = short_dir / "inner"

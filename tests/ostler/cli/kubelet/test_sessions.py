@@ -14,12 +14,12 @@ import pytest
 from sandbox.kubelet.generations import GENERATIONS
 from sandbox.nodes import path
 from sandbox.standalone import node
-from tests.making.kubelet_scripts import PLAIN, THING, Script, manifest
+from tests.making.kubelet_scripts import PLAIN, THING, KubeletScript, manifest
 from tests.making.namespaces import needs_namespaces
 
 
 @needs_namespaces
-def test_script_shows_what_containers_get_as_json(script: Script) -> None:
+def test_script_shows_what_containers_get_as_json(script: KubeletScript) -> None:
     resources, admitted, again, pods, one, checkpoint, plugins, deleted, early, _ = script.answers(
         "resources", "admit {}/two.yaml", "! admit {}/both.yaml", "pods", "pods two", "checkpoint", "plugins",
         "delete two one many", "admit {}/early.yaml", "log",
@@ -77,7 +77,7 @@ def test_script_shows_what_containers_get_as_json(script: Script) -> None:
 
 
 @needs_namespaces
-def test_script_prints_tables_with_its_steps(script: Script) -> None:
+def test_script_prints_tables_with_its_steps(script: KubeletScript) -> None:
     out = script.run("admit {}/two.yaml", "pods", "resources", "# a comment", "", "resources " + THING, "quit", "pods")
     assert out == (
         "kubelet> admit {}/two.yaml\n"
@@ -109,7 +109,7 @@ def test_script_prints_tables_with_its_steps(script: Script) -> None:
 
 @needs_namespaces
 @pytest.mark.parametrize("door", ["register", "watcher"])
-def test_ends_and_restarts_of_both_sides(script: Script, door: str) -> None:
+def test_ends_and_restarts_of_both_sides(script: KubeletScript, door: str) -> None:
     answers = script.answers(
         "admit {}/two.yaml", "restart", "pods two", "kill plugin", "resources", "plugins", "restart plugin",
         "resources", "kill", "! resources", "! admit {}/three.yaml", "plugins", "restart kubelet",
@@ -138,7 +138,7 @@ def test_ends_and_restarts_of_both_sides(script: Script, door: str) -> None:
 
 @needs_namespaces
 @pytest.mark.parametrize("end", ["restart", "kill"])
-def test_plugin_that_ends_with_the_kubelet_is_started_again(script: Script, end: str) -> None:
+def test_plugin_that_ends_with_the_kubelet_is_started_again(script: KubeletScript, end: str) -> None:
     steps = ("admit {}/two.yaml", *(("kill",) if end == "kill" else ()), "restart", "pods two")
     admitted, *_, restarted, kept = script.answers(*steps, command=(*PLAIN, "--end-with-stream"))
     assert restarted["registered"] == [THING]
@@ -148,7 +148,7 @@ def test_plugin_that_ends_with_the_kubelet_is_started_again(script: Script, end:
 
 
 @needs_namespaces
-def test_restart_of_the_plugin_waits_for_every_resource(script: Script) -> None:
+def test_restart_of_the_plugin_waits_for_every_resource(script: KubeletScript) -> None:
     plain = shlex.join(PLAIN)
     other = f"{plain} --resource plain.example/other --socket other.sock"
     answers = script.answers(
@@ -159,7 +159,7 @@ def test_restart_of_the_plugin_waits_for_every_resource(script: Script) -> None:
 
 
 @needs_namespaces
-def test_start_waits_for_every_resource_of_a_plugin(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_start_waits_for_every_resource_of_a_plugin(script: KubeletScript, monkeypatch: pytest.MonkeyPatch) -> None:
     # A busy machine may take longer from one registration to the next than the node waits for it.
     monkeypatch.setattr(node, "QUIET_SECONDS", 1.0)
     more = ("--more", "plain.example/a", "--more", "plain.example/b")
@@ -168,7 +168,7 @@ def test_start_waits_for_every_resource_of_a_plugin(script: Script, monkeypatch:
 
 
 @needs_namespaces
-def test_restarted_kubelet_refuses_a_pod_whose_init_container_has_ended(script: Script) -> None:
+def test_restarted_kubelet_refuses_a_pod_whose_init_container_has_ended(script: KubeletScript) -> None:
     out = script.run("admit {}/early.yaml", "! restart")
     assert (
         f"early: Failed: UnexpectedAdmissionError: Allocate failed due to no healthy devices present; cannot allocate "
@@ -180,7 +180,7 @@ def test_restarted_kubelet_refuses_a_pod_whose_init_container_has_ended(script: 
 
 
 @needs_namespaces
-def test_watched_events_are_lines_of_json(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_watched_events_are_lines_of_json(script: KubeletScript, monkeypatch: pytest.MonkeyPatch) -> None:
     out = script.run("watch 1", options=("-o", "json"), command=(*PLAIN, "--flap"))
     events = [json.loads(line) for line in out.splitlines() if '"event"' in line]
     assert {
@@ -192,7 +192,7 @@ def test_watched_events_are_lines_of_json(script: Script, monkeypatch: pytest.Mo
     } in events
 
 
-def test_root_stays_and_another_kubelet_goes_on_there(script: Script, short_dir: Path) -> None:
+def test_root_stays_and_another_kubelet_goes_on_there(script: KubeletScript, short_dir: Path) -> None:
     # Characters that mean something in the URIs by which gRPC takes addresses.
     root = short_dir / "k 100%25#?"
     options = ("--root", str(root))
@@ -209,7 +209,7 @@ def test_root_stays_and_another_kubelet_goes_on_there(script: Script, short_dir:
 
 
 @needs_namespaces
-def test_pod_that_is_admitted_again_after_its_deletion_is_a_new_one(script: Script) -> None:
+def test_pod_that_is_admitted_again_after_its_deletion_is_a_new_one(script: KubeletScript) -> None:
     *_, checkpoint = script.answers("admit {}/two.yaml", "delete two", "admit {}/two.yaml", "checkpoint")
     (entry,) = checkpoint["entries"]
     assert entry["pod"] == "two"
@@ -235,7 +235,7 @@ def test_standard_input_is_a_script_where_it_is_no_terminal(manifests: Path) -> 
 
 @needs_namespaces
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_every_generation_serves_pods_and_restarts(script: Script, generation: str) -> None:
+def test_every_generation_serves_pods_and_restarts(script: KubeletScript, generation: str) -> None:
     options = ("--generation", generation)
     admitted, restarted, again, kept = script.answers(
         "admit {}/two.yaml", "restart", "restart plugin", "pods", options=options
@@ -246,7 +246,7 @@ def test_every_generation_serves_pods_and_restarts(script: Script, generation: s
 
 
 @needs_namespaces
-def test_seed_chooses_devices_at_random_and_the_same_again(script: Script) -> None:
+def test_seed_chooses_devices_at_random_and_the_same_again(script: KubeletScript) -> None:
     command = (*PLAIN, "--devices", "40")
     chosen = []
     for _ in range(2):
@@ -275,7 +275,9 @@ OWN = (sys.executable, "-m", "ostler", "run", "--http", "off", "--recorded", str
 
 
 @needs_namespaces
-def test_own_plugin_serves_a_recorded_node_by_its_topology(script: Script, short_dir: Path, manifests: Path) -> None:
+def test_own_plugin_serves_a_recorded_node_by_its_topology(
+    script: KubeletScript, short_dir: Path, manifests: Path
+) -> None:
     # Nothing tells the agent where the kubelet is: it looks where kubelets are.
     gpus = ("--state-dir", str(short_dir / "state"), "--socket", str(short_dir / "agent.sock"))
     for count in (4, 5):
@@ -302,7 +304,7 @@ _CLAIM = {
 }
 
 
-def test_pod_without_devices_for_its_claims_waits_and_is_explained(script: Script, manifests: Path) -> None:
+def test_pod_without_devices_for_its_claims_waits_and_is_explained(script: KubeletScript, manifests: Path) -> None:
     pod = manifest("waiting", resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": "gpu"}])
     pod["spec"]["containers"][0]["resources"] = {"claims": [{"name": "gpu"}]}
     (manifests / "waiting.yaml").write_text("\n---\n".join(json.dumps(each) for each in (_CLAIM, pod)))
@@ -323,7 +325,9 @@ def test_pod_without_devices_for_its_claims_waits_and_is_explained(script: Scrip
 
 
 @needs_namespaces
-def test_own_driver_prepares_claims_with_the_api_server(script: Script, short_dir: Path, manifests: Path) -> None:
+def test_own_driver_prepares_claims_with_the_api_server(
+    script: KubeletScript, short_dir: Path, manifests: Path
+) -> None:
     config = short_dir / "ostler.yaml"
     rule = {"name": "nvidia.com/gpu", "door": "dra", "devices": {"kind": "gpu"}}
     config.write_text(json.dumps({"apiVersion": "ostler.dev/v1alpha1", "kind": "Config", "resources": [rule]}))

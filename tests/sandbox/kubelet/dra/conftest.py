@@ -14,7 +14,7 @@ from sandbox.kubelet.dra.settings import ApiFailed, DraManagerSettings
 from sandbox.kubelet.events import KubeletEvent
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, Pod, PodClaim
-from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
+from tests.sandbox.kubelet.dra.driver import NAME, DriverScript, FakeDriver
 
 POOL = "n1"
 
@@ -81,7 +81,7 @@ class Table:
         self.wipes.append(driver)
 
 
-class Node:
+class DraKubeletNode:
     """Starts kubelets and drivers under ``root`` and ends them all."""
 
     def __init__(self, root: Path) -> None:
@@ -100,9 +100,9 @@ class Node:
         await kubelet.start()
         return kubelet
 
-    async def driver(self, instance: str = "dra", script: Script | None = None, name: str = NAME) -> FakeDriver:
+    async def driver(self, instance: str = "dra", script: DriverScript | None = None, name: str = NAME) -> FakeDriver:
         """A driver that serves, and answers with the devices that its claims have at the API unless scripted."""
-        driver = FakeDriver(self.root, instance, name, script or Script(devices=self.devices(name)))
+        driver = FakeDriver(self.root, instance, name, script or DriverScript(devices=self.devices(name)))
         self._drivers.append(driver)
         return await driver.start()
 
@@ -134,7 +134,7 @@ class Node:
 
 
 @pytest.fixture
-async def node(short_dir: Path) -> AsyncIterator[Node]:
-    node = Node(short_dir)
+async def node(short_dir: Path) -> AsyncIterator[DraKubeletNode]:
+    node = DraKubeletNode(short_dir)
     yield node
     await node.close()

@@ -28,7 +28,7 @@ NAME = "fake.example.com"
 
 
 @dataclass
-class Script:
+class DriverScript:
     """How the driver answers; ``devices`` are those of a claim, by default none."""
 
     services: Sequence[str] = SERVICES
@@ -51,7 +51,7 @@ class FakeDriver:
     folder: Path
     instance: str = "dra"
     name: str = NAME
-    script: Script = field(default_factory=Script)
+    script: DriverScript = field(default_factory=DriverScript)
     calls: list[tuple[str, str, tuple[str, ...]]] = field(default_factory=list)
     """Service, call, claim names."""
     notified: list[registration_pb2.RegistrationStatus] = field(default_factory=list)

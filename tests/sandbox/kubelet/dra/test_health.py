@@ -12,15 +12,17 @@ from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import Container, Pod
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet.dra.conftest import POOL, Node, claim, pod, uses
-from tests.sandbox.kubelet.dra.driver import NAME, SERVICES, FakeDriver, Script
+from tests.sandbox.kubelet.dra.conftest import POOL, DraKubeletNode, claim, pod, uses
+from tests.sandbox.kubelet.dra.driver import NAME, SERVICES, DriverScript, FakeDriver
 from tests.waiting import eventually
 
 HEALTHY, UNHEALTHY = 1, 2
 CDI = f"{NAME}/fake=uid-one-dev-0"
 
 
-async def prepared(node: Node, clock: ManualClock | None = None, **settings: object) -> tuple[Kubelet, FakeDriver, Pod]:
+async def prepared(
+    node: DraKubeletNode, clock: ManualClock | None = None, **settings: object
+) -> tuple[Kubelet, FakeDriver, Pod]:
     """A pod whose container ``c`` has dev-0, and ``d`` two requests."""
     kubelet = await node.kubelet({"now": clock or ManualClock(1_800_000_000.0)}, **settings)
     driver = await node.driver()
@@ -33,7 +35,7 @@ async def prepared(node: Node, clock: ManualClock | None = None, **settings: obj
     return kubelet, driver, running
 
 
-async def test_report_shows_in_the_status_of_the_pods_that_hold_the_device(node: Node) -> None:
+async def test_report_shows_in_the_status_of_the_pods_that_hold_the_device(node: DraKubeletNode) -> None:
     kubelet, driver, running = await prepared(node)
     await driver.tell((POOL, "dev-0", UNHEALTHY, "too hot", 0), (POOL, "dev-2", HEALTHY, "", 0))
     hot = {"claim:one": (ResourceHealth(CDI, "Unhealthy", "too hot"),)}
@@ -57,7 +59,7 @@ async def test_report_shows_in_the_status_of_the_pods_that_hold_the_device(node:
     }
 
 
-async def test_report_is_believed_for_the_devices_own_time(node: Node) -> None:
+async def test_report_is_believed_for_the_devices_own_time(node: DraKubeletNode) -> None:
     clock = ManualClock(1_800_000_000.0)
     kubelet, driver, running = await prepared(node, clock)
     await driver.tell((POOL, "dev-0", HEALTHY, "fine", 5), (POOL, "dev-1", HEALTHY, "", -1))
@@ -74,14 +76,14 @@ async def test_report_is_believed_for_the_devices_own_time(node: Node) -> None:
     await eventually(lambda: kubelet.dra.updates.drain() == (("p",),), "the change")
 
 
-async def test_long_message_is_cut(node: Node) -> None:
+async def test_long_message_is_cut(node: DraKubeletNode) -> None:
     kubelet, driver, running = await prepared(node)
     await driver.tell((POOL, "dev-0", UNHEALTHY, "x" * 1025, 0))
     cut = ResourceHealth(CDI, "Unhealthy", "x" * 1021 + "...")
     await eventually(lambda: kubelet.claim_health(running, "c") == {"claim:one": (cut,)}, "the report")
 
 
-async def test_end_of_the_stream_forgets_everything_and_it_is_opened_again(node: Node) -> None:
+async def test_end_of_the_stream_forgets_everything_and_it_is_opened_again(node: DraKubeletNode) -> None:
     kubelet, driver, running = await prepared(node)
     await driver.tell((POOL, "dev-0", UNHEALTHY, "", 0))
     await eventually(lambda: kubelet.claim_health(running, "c")["claim:one"][0].health == "Unhealthy", "the report")
@@ -104,10 +106,10 @@ async def test_end_of_the_stream_forgets_everything_and_it_is_opened_again(node:
     ],
 )
 async def test_generation_decides_which_health_service_is_watched(
-    node: Node, generation: Generation, services: tuple[str, ...], streams: dict[str, int]
+    node: DraKubeletNode, generation: Generation, services: tuple[str, ...], streams: dict[str, int]
 ) -> None:
     kubelet = await node.kubelet(generation=generation)
-    driver = await node.driver(script=Script(services))
+    driver = await node.driver(script=DriverScript(services))
     await eventually(lambda: any(each.connected for each in kubelet.dra.drivers.instances(NAME)), "the connection")
     if streams:
         await eventually(lambda: driver.streams == streams, "the stream")
@@ -116,7 +118,7 @@ async def test_generation_decides_which_health_service_is_watched(
     assert driver.streams == streams
 
 
-async def test_health_survives_a_restart_in_its_file(node: Node) -> None:
+async def test_health_survives_a_restart_in_its_file(node: DraKubeletNode) -> None:
     device = {
         "PoolName": "n1",
         "DeviceName": "dev-0",
@@ -134,7 +136,7 @@ async def test_health_survives_a_restart_in_its_file(node: Node) -> None:
     assert kubelet.dra.health.of(NAME, "n1", "dev-0").health == "Unknown"
 
 
-async def test_unreadable_health_file_is_as_none(node: Node) -> None:
+async def test_unreadable_health_file_is_as_none(node: DraKubeletNode) -> None:
     (node.root / "dra_health_state").write_bytes(b"{")
     kubelet = await node.kubelet()
     assert kubelet.dra.health.of(NAME, "n1", "dev-0").health == "Unknown"

@@ -12,12 +12,14 @@ from sandbox.kubelet.events import PluginCallFailed, PluginCallPending, PodWarni
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
-from tests.sandbox.kubelet.dra.conftest import Node, claim, pod, uses
-from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
+from tests.sandbox.kubelet.dra.conftest import DraKubeletNode, claim, pod, uses
+from tests.sandbox.kubelet.dra.driver import NAME, DriverScript, FakeDriver
 from tests.waiting import eventually
 
 
-async def started(node: Node, script: Script | None = None, **dra: object) -> tuple[Kubelet, FakeDriver]:
+async def started(
+    node: DraKubeletNode, script: DriverScript | None = None, **dra: object
+) -> tuple[Kubelet, FakeDriver]:
     """A kubelet, and a driver that is connected."""
     kubelet = await node.kubelet(dra)
     driver = await node.driver(script=script)
@@ -37,7 +39,7 @@ async def refusal(kubelet: Kubelet, wanted: Pod) -> str:
     return text.removeprefix("prepare dynamic resources: ")
 
 
-async def test_all_claims_of_a_pod_are_one_call(node: Node) -> None:
+async def test_all_claims_of_a_pod_are_one_call(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node)
     node.api.add(claim("one"), claim("two", devices=[("r", "dev-1"), ("s", "dev-2")]))
     running = pod(
@@ -60,8 +62,8 @@ async def test_all_claims_of_a_pod_are_one_call(node: Node) -> None:
     assert kubelet.claim_devices(running, "d") == kubelet.claim_devices(running, "e") == ()
 
 
-async def test_failed_call_of_a_driver_says_which_and_what_to_look_at(node: Node) -> None:
-    kubelet, _ = await started(node, Script(fail="on fire"))
+async def test_failed_call_of_a_driver_says_which_and_what_to_look_at(node: DraKubeletNode) -> None:
+    kubelet, _ = await started(node, DriverScript(fail="on fire"))
     node.api.add(claim("one"))
     failed: list[PluginCallFailed] = []
     kubelet.on_event(lambda event: failed.append(event) if isinstance(event, PluginCallFailed) else None)
@@ -72,8 +74,8 @@ async def test_failed_call_of_a_driver_says_which_and_what_to_look_at(node: Node
     assert event.fault.advice.startswith("the plugin refused the call; see the log of process ")
 
 
-async def test_hanging_driver_is_reported_while_its_pod_waits(node: Node) -> None:
-    kubelet, _ = await started(node, Script(hang=True), call_seconds=0.5, pending_seconds=0.05)
+async def test_hanging_driver_is_reported_while_its_pod_waits(node: DraKubeletNode) -> None:
+    kubelet, _ = await started(node, DriverScript(hang=True), call_seconds=0.5, pending_seconds=0.05)
     node.api.add(claim("one"))
     waiting: list[PluginCallPending] = []
     kubelet.on_event(lambda event: waiting.append(event) if isinstance(event, PluginCallPending) else None)
@@ -83,7 +85,7 @@ async def test_hanging_driver_is_reported_while_its_pod_waits(node: Node) -> Non
     assert event.fault.advice.endswith(" waits for; its pod waits, for up to 0.5 s")
 
 
-async def test_prepared_claims_are_not_prepared_again_until_a_restart(node: Node) -> None:
+async def test_prepared_claims_are_not_prepared_again_until_a_restart(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node)
     node.api.add(claim("one"))
     running = pod("p", "one")
@@ -98,7 +100,7 @@ async def test_prepared_claims_are_not_prepared_again_until_a_restart(node: Node
     assert kubelet.claim_devices(running, "c") == (f"{NAME}/fake=uid-one-dev-0",) * 2
 
 
-async def test_shared_claim_is_unprepared_with_its_last_pod(node: Node) -> None:
+async def test_shared_claim_is_unprepared_with_its_last_pod(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node)
     node.api.add(claim("shared", pods=("p", "q")))
     first, second = pod("p", "shared"), pod("q", "shared")
@@ -113,7 +115,7 @@ async def test_shared_claim_is_unprepared_with_its_last_pod(node: Node) -> None:
     assert len(driver.calls) == 2
 
 
-async def test_each_driver_of_a_claim_is_asked(node: Node) -> None:
+async def test_each_driver_of_a_claim_is_asked(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node)
     other = await node.driver(name="other.example.com")
     await connected(kubelet, "other.example.com")
@@ -124,7 +126,7 @@ async def test_each_driver_of_a_claim_is_asked(node: Node) -> None:
     assert [call[1] for call in driver.calls] == [call[1] for call in other.calls] == ["prepare", "unprepare"]
 
 
-async def test_claims_that_cannot_be_used_are_refused_before_any_call(node: Node) -> None:
+async def test_claims_that_cannot_be_used_are_refused_before_any_call(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node)
     unallocated = claim("new")
     del unallocated["status"]["allocation"]
@@ -160,14 +162,14 @@ async def test_claims_that_cannot_be_used_are_refused_before_any_call(node: Node
 @pytest.mark.parametrize(
     ("script", "error", "kept"),
     [
-        (Script(fail="on fire"), "NAME: rpc error: code = Internal desc = on fire", True),
-        (Script(errors={"one": "too hot"}), "NAME failed for ResourceClaim one: too hot", True),
-        (Script(skip=("one",)), "NAME skipped 1 ResourceClaims", True),
-        (Script(skip=("one",), unknown="u"), "NAME returned result for unknown claim UID u", True),
+        (DriverScript(fail="on fire"), "NAME: rpc error: code = Internal desc = on fire", True),
+        (DriverScript(errors={"one": "too hot"}), "NAME failed for ResourceClaim one: too hot", True),
+        (DriverScript(skip=("one",)), "NAME skipped 1 ResourceClaims", True),
+        (DriverScript(skip=("one",), unknown="u"), "NAME returned result for unknown claim UID u", True),
     ],
 )
 async def test_drivers_failure_is_told_and_the_claim_asked_for_again(
-    node: Node, script: Script, error: str, kept: bool
+    node: DraKubeletNode, script: DriverScript, error: str, kept: bool
 ) -> None:
     kubelet, driver = await started(node, script)
     node.api.add(claim("one"))
@@ -178,21 +180,21 @@ async def test_drivers_failure_is_told_and_the_claim_asked_for_again(
         await kubelet.end(running)
     assert str(raised.value) == f"unprepare dynamic resources: {error.replace('NAME', 'NodeUnprepareResources')}"
     assert kubelet.pods() == (running,)
-    driver.script = Script(devices=node.devices())
+    driver.script = DriverScript(devices=node.devices())
     await kubelet.prepare(running)
     assert kubelet.claim_devices(running, "c") == (f"{NAME}/fake=uid-one-dev-0",)
     await kubelet.end(running)
     assert (kubelet.pods(), kubelet.dra.claims.all()) == ((), ())
 
 
-async def test_driver_that_hangs_is_given_up_after_its_deadline(node: Node) -> None:
-    kubelet, _ = await started(node, Script(hang=True), call_seconds=0.1)
+async def test_driver_that_hangs_is_given_up_after_its_deadline(node: DraKubeletNode) -> None:
+    kubelet, _ = await started(node, DriverScript(hang=True), call_seconds=0.1)
     node.api.add(claim("one"))
     text = await refusal(kubelet, pod("p", "one"))
     assert text.startswith("NodePrepareResources: rpc error: code = DeadlineExceeded desc = ")
 
 
-async def test_new_claim_of_an_old_name_waits_for_the_old_ones_end(node: Node) -> None:
+async def test_new_claim_of_an_old_name_waits_for_the_old_ones_end(node: DraKubeletNode) -> None:
     kubelet, _ = await started(node)
     node.api.add(claim("one", uid="old"))
     before = pod("p", "one")
@@ -205,7 +207,7 @@ async def test_new_claim_of_an_old_name_waits_for_the_old_ones_end(node: Node) -
     await kubelet.prepare(pod("q", "one"))
 
 
-async def test_pods_that_vanished_are_unprepared_by_and_by(node: Node) -> None:
+async def test_pods_that_vanished_are_unprepared_by_and_by(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node, None, reconcile_seconds=0.05)
     node.api.add(claim("one"))
     running = pod("p", "one")
@@ -218,7 +220,7 @@ async def test_pods_that_vanished_are_unprepared_by_and_by(node: Node) -> None:
 
 @pytest.mark.parametrize(("generation", "released"), [("1.36", True), ("1.37", False)])
 async def test_pod_that_never_had_the_claim_releases_it_up_to_1_36(
-    node: Node, generation: Generation, released: bool
+    node: DraKubeletNode, generation: Generation, released: bool
 ) -> None:
     """A quirk that drivers live with: only the number of pods is looked at."""
     kubelet = await node.kubelet(generation=generation)
@@ -230,7 +232,7 @@ async def test_pod_that_never_had_the_claim_releases_it_up_to_1_36(
     assert ([call for _, call, _ in driver.calls] == ["prepare", "unprepare"]) is released
 
 
-async def test_extended_resources_are_served_by_their_claim(node: Node) -> None:
+async def test_extended_resources_are_served_by_their_claim(node: DraKubeletNode) -> None:
     kubelet, _ = await started(node)
     devices = [("container-0-request-0", "dev-0"), ("container-1-request-0", "dev-1")]
     node.api.add(claim("ext", devices=devices))
@@ -247,14 +249,14 @@ async def test_extended_resources_are_served_by_their_claim(node: Node) -> None:
     assert found == [(f"{NAME}/fake=uid-ext-dev-0",), (f"{NAME}/fake=uid-ext-dev-1",), ()]
 
 
-async def test_container_does_not_start_before_its_claim_is_known(node: Node) -> None:
+async def test_container_does_not_start_before_its_claim_is_known(node: DraKubeletNode) -> None:
     kubelet, _ = await started(node)
     with pytest.raises(ContainerStartError) as raised:
         kubelet.claim_devices(pod("p", "one"), "c")
     assert str(raised.value) == ("internal error: unable to get claim info for ResourceClaim one in namespace default")
 
 
-async def test_share_ids_are_kept(node: Node) -> None:
+async def test_share_ids_are_kept(node: DraKubeletNode) -> None:
     kubelet, _ = await started(node)
     shared = claim("one")
     shared["status"]["allocation"]["devices"]["results"][0]["shareID"] = "s1"
@@ -264,20 +266,20 @@ async def test_share_ids_are_kept(node: Node) -> None:
     assert [device.share_id for device in known.drivers[NAME]] == ["s1"]
 
 
-async def test_kubelet_without_an_api_server_prepares_nothing(node: Node) -> None:
+async def test_kubelet_without_an_api_server_prepares_nothing(node: DraKubeletNode) -> None:
     kubelet, _ = await started(node, None, api=None)
     assert await refusal(kubelet, pod("p", "one")) == (
         "fetch ResourceClaim one: the kubelet runs without an API server"
     )
 
 
-async def test_uses_without_a_claim_of_the_pod_give_nothing(node: Node) -> None:
+async def test_uses_without_a_claim_of_the_pod_give_nothing(node: DraKubeletNode) -> None:
     kubelet, _ = await started(node)
     unrelated = replace(pod("p"), containers=(Container("c", claims=(ClaimUse("other"),)),))
     assert kubelet.claim_devices(unrelated, "c") == ()
 
 
-async def test_owner_that_does_not_control_a_generated_claim_is_not_its_pod(node: Node) -> None:
+async def test_owner_that_does_not_control_a_generated_claim_is_not_its_pod(node: DraKubeletNode) -> None:
     kubelet, driver = await started(node)
     made = claim("made", owner="p")
     made["metadata"]["ownerReferences"][0]["controller"] = False

@@ -6,12 +6,12 @@ import pytest
 
 from sandbox.kubelet.events import RegistrationFailed
 from sandbox.kubelet.generations import Generation
-from tests.sandbox.kubelet.dra.conftest import Node, claim, pod
-from tests.sandbox.kubelet.dra.driver import NAME, FakeDriver, Script
+from tests.sandbox.kubelet.dra.conftest import DraKubeletNode, claim, pod
+from tests.sandbox.kubelet.dra.driver import NAME, DriverScript, FakeDriver
 from tests.waiting import eventually
 
 
-async def registered(node: Node, driver: FakeDriver) -> None:
+async def registered(node: DraKubeletNode, driver: FakeDriver) -> None:
     await eventually(lambda: [each.plugin_registered for each in driver.notified] == [True], "registration")
 
 
@@ -24,10 +24,10 @@ async def registered(node: Node, driver: FakeDriver) -> None:
     ],
 )
 async def test_first_known_service_of_the_drivers_list_is_asked(
-    node: Node, services: tuple[str, ...], called: str
+    node: DraKubeletNode, services: tuple[str, ...], called: str
 ) -> None:
     kubelet = await node.kubelet()
-    driver = await node.driver(script=Script(services, node.devices()))
+    driver = await node.driver(script=DriverScript(services, node.devices()))
     await registered(node, driver)
     node.api.add(claim("one"))
     running = pod("p", "one")
@@ -53,10 +53,10 @@ async def test_first_known_service_of_the_drivers_list_is_asked(
     ],
 )
 async def test_driver_without_a_known_service_is_refused_and_told(
-    node: Node, services: tuple[str, ...], reason: str
+    node: DraKubeletNode, services: tuple[str, ...], reason: str
 ) -> None:
     await node.kubelet()
-    driver = await node.driver(script=Script(services))
+    driver = await node.driver(script=DriverScript(services))
     await eventually(lambda: driver.notified, "the refusal")
     error = (
         "RegisterPlugin error -- plugin validation failed with err: invalid supported gRPC versions of DRA driver "
@@ -67,7 +67,9 @@ async def test_driver_without_a_known_service_is_refused_and_told(
 
 
 @pytest.mark.parametrize(("generation", "tries"), [("1.35", 1), ("1.36", 2)])
-async def test_endpoint_of_another_instance_is_refused(node: Node, generation: Generation, tries: int) -> None:
+async def test_endpoint_of_another_instance_is_refused(
+    node: DraKubeletNode, generation: Generation, tries: int
+) -> None:
     """And tried again, but not by kubelets up to 1.35."""
     await node.kubelet(generation=generation)
     first = await node.driver()
@@ -85,7 +87,7 @@ async def test_endpoint_of_another_instance_is_refused(node: Node, generation: G
     )
 
 
-async def test_newest_connected_instance_is_asked(node: Node) -> None:
+async def test_newest_connected_instance_is_asked(node: DraKubeletNode) -> None:
     kubelet = await node.kubelet()
     node.api.add(claim("one"), claim("two"))
     first = await node.driver("a")
@@ -103,7 +105,7 @@ async def test_newest_connected_instance_is_asked(node: Node) -> None:
     assert [call[2] for call in second.calls] == [("one",)]
 
 
-async def test_endpoint_where_nobody_listens_is_registered_and_fails_the_calls(node: Node) -> None:
+async def test_endpoint_where_nobody_listens_is_registered_and_fails_the_calls(node: DraKubeletNode) -> None:
     kubelet = await node.kubelet()
     driver = FakeDriver(node.root)
     driver.endpoint.parent.mkdir(parents=True)
@@ -115,7 +117,7 @@ async def test_endpoint_where_nobody_listens_is_registered_and_fails_the_calls(n
         await driver.stop()
 
 
-async def test_connection_that_was_lost_is_made_again(node: Node) -> None:
+async def test_connection_that_was_lost_is_made_again(node: DraKubeletNode) -> None:
     kubelet = await node.kubelet()
     driver = FakeDriver(node.root)
     served = FakeDriver(node.root)
@@ -133,7 +135,7 @@ async def test_connection_that_was_lost_is_made_again(node: Node) -> None:
         await served.stop()
 
 
-async def test_removed_registration_socket_deregisters_the_driver(node: Node) -> None:
+async def test_removed_registration_socket_deregisters_the_driver(node: DraKubeletNode) -> None:
     kubelet = await node.kubelet()
     driver = await node.driver()
     await registered(node, driver)

@@ -16,7 +16,7 @@ from sandbox.kubelet.errors import KubeletError
 from sandbox.kubelet.kubelet import Kubelet
 from sandbox.kubelet.pods import ClaimUse, Container, ExtendedClaim, ExtendedRequest, Pod, PodClaim
 from tests.making.recorded_cases import files_in
-from tests.sandbox.kubelet.dra.conftest import Node
+from tests.sandbox.kubelet.dra.conftest import DraKubeletNode
 from tests.sandbox.kubelet.dra.driver import NAME
 from tests.waiting import eventually
 
@@ -78,7 +78,7 @@ def by_name(listed: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_restarted_kubelet_answers_as_the_recorded_one(node: Node, state: str) -> None:
+async def test_restarted_kubelet_answers_as_the_recorded_one(node: DraKubeletNode, state: str) -> None:
     for file in ("dra_manager_state", "dra_health_state"):
         (node.root / file).write_bytes((FOLDER / f"{state}.{file}.json").read_bytes())
     pods = pods_of(state)
@@ -99,7 +99,7 @@ async def test_restarted_kubelet_answers_as_the_recorded_one(node: Node, state: 
 
 
 @pytest.mark.parametrize("state", STATES)
-async def test_preparing_the_recorded_pods_writes_the_recorded_file(node: Node, state: str) -> None:
+async def test_preparing_the_recorded_pods_writes_the_recorded_file(node: DraKubeletNode, state: str) -> None:
     """dra2 and dra3 start at the same moment, so the claim they share is prepared twice, as it was when recorded."""
     node.api.add(*claims_of(state).values())
     kubelet = await node.kubelet()
@@ -122,7 +122,7 @@ def entries(path: Path) -> list[Any]:
     return found
 
 
-async def test_kubelet_without_a_state_file_makes_one(node: Node) -> None:
+async def test_kubelet_without_a_state_file_makes_one(node: DraKubeletNode) -> None:
     await node.kubelet()
     assert entries(node.root / "dra_manager_state") == []
 
@@ -135,7 +135,7 @@ async def test_kubelet_without_a_state_file_makes_one(node: Node) -> None:
         (b"[]", "json: cannot unmarshal array into Go value of type state.Checkpoint"),
     ],
 )
-async def test_damaged_state_file_stops_the_kubelet(node: Node, text: bytes, reason: str) -> None:
+async def test_damaged_state_file_stops_the_kubelet(node: DraKubeletNode, text: bytes, reason: str) -> None:
     (node.root / "dra_manager_state").write_bytes(text)
     with pytest.raises(KubeletError) as raised:
         await node.kubelet()

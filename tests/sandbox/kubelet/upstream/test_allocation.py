@@ -14,15 +14,15 @@ from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.stubs.plugin import PluginStub
 from sandbox.kubelet.topology import TopologyHint, TopologyManager
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, device, devices
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, device, devices
 from tests.sandbox.kubelet.upstream.conftest import Bare, list_of, pod_of
 from tests.waiting import background, eventually
 
 Preferred = api_pb2.PreferredAllocationResponse
 
 
-async def test_pod_container_device_allocation(node: Node) -> None:
+async def test_pod_container_device_allocation(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 2))
     await node.plugin(devices("n", 2), resource=NIC, name="n.sock")
@@ -62,7 +62,7 @@ async def test_pod_container_device_to_allocate(bare: Bare) -> None:
     assert nodes.devices_of("p1", held) == {held: {"h1": None, "h2": None}}
 
 
-async def test_devices_to_allocate_conflict_with_update_allocated_devices(node: Node) -> None:
+async def test_devices_to_allocate_conflict_with_update_allocated_devices(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     asked, go_on = asyncio.Event(), asyncio.Event()
 
@@ -91,7 +91,7 @@ async def test_devices_to_allocate_conflict_with_update_allocated_devices(node: 
         assert kubelet.manager.records.taken(GPU) == {"d3", "d4"}
 
 
-async def test_get_device_run_container_options(node: Node) -> None:
+async def test_get_device_run_container_options(node: KubeletNode) -> None:
     active = pod("active", 1)
     kubelet = await node.kubelet(pods=[active])
     plugin = await node.plugin(devices("d", 2))
@@ -103,7 +103,7 @@ async def test_get_device_run_container_options(node: Node) -> None:
     assert [call["rpc"] for call in plugin.calls] == ["Allocate"]
 
 
-async def _given(node: Node, count: int, workload: Pod) -> dict[str, set[str]]:
+async def _given(node: KubeletNode, count: int, workload: Pod) -> dict[str, set[str]]:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", count))
     await kubelet.wait_for(GPU, healthy=count)
@@ -112,7 +112,7 @@ async def _given(node: Node, count: int, workload: Pod) -> dict[str, set[str]]:
     return {name: set(held.get(GPU, ())) for name, held in verdict.devices.items()}
 
 
-async def test_init_container_device_allocation(node: Node) -> None:
+async def test_init_container_device_allocation(node: KubeletNode) -> None:
     workload = pod_of(("i1", "init", 1), ("i2", "init", 2), ("a1", "app", 1), ("a2", "app", 1))
     given = await _given(node, 2, workload)
     assert given["i1"] <= given["i2"]
@@ -120,7 +120,7 @@ async def test_init_container_device_allocation(node: Node) -> None:
     assert not given["a1"] & given["a2"]
 
 
-async def test_restartable_init_container_device_allocation(node: Node) -> None:
+async def test_restartable_init_container_device_allocation(node: KubeletNode) -> None:
     workload = pod_of(("i", "init", 3), ("s1", "sidecar", 1), ("s2", "sidecar", 2), ("a1", "app", 1), ("a2", "app", 2))
     given = await _given(node, 6, workload)
     assert given["s1"] | given["s2"] == given["i"]
@@ -129,9 +129,9 @@ async def test_restartable_init_container_device_allocation(node: Node) -> None:
 
 
 @pytest.mark.parametrize("quantity", [2, 0])
-async def test_device_pre_start_container(node: Node, quantity: int) -> None:
+async def test_device_pre_start_container(node: KubeletNode, quantity: int) -> None:
     kubelet = await node.kubelet()
-    plugin = await node.plugin(devices("d", 2), script=Script(pre_start_required=True))
+    plugin = await node.plugin(devices("d", 2), script=PluginScript(pre_start_required=True))
     await kubelet.wait_for(GPU, healthy=2)
     workload = pod("p1", quantity)
     assert (await kubelet.admit(workload)).admitted
@@ -155,7 +155,7 @@ def test_filter_by_affinity(available: set[str], aligned: set[str], unaligned: s
     assert (set(found.aligned), set(found.unaligned), set(found.no_affinity)) == (aligned, unaligned, set())
 
 
-async def test_get_topology_hints_with_updates(node: Node) -> None:
+async def test_get_topology_hints_with_updates(node: KubeletNode) -> None:
     kubelet = await node.kubelet(topology=TopologyManager("best-effort", numa_nodes=(0, 1)))
     many = [device(f"d{number}", nodes=[number % 2]) for number in range(1000)]
     plugin = await node.plugin(many)
@@ -175,7 +175,7 @@ async def test_get_topology_hints_with_updates(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("generation", "admitted"), [("1.35", False), ("1.36", True)])
-async def test_admit_pod_with_dra_resources(node: Node, generation: Generation, admitted: bool) -> None:
+async def test_admit_pod_with_dra_resources(node: KubeletNode, generation: Generation, admitted: bool) -> None:
     kubelet = await node.kubelet(generation=generation)
     await node.plugin([device("d1", "Unhealthy")])
     await eventually(lambda: kubelet.list_messages[GPU], "the list")

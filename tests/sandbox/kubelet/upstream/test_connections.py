@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from sandbox.kubelet.events import PluginRegistered, RegistrationFailed
 from sandbox.kubelet.kubelet import Kubelet
-from tests.sandbox.kubelet.conftest import GPU, Node
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode
 from tests.sandbox.kubelet.scripted_plugin import devices, register
 from tests.waiting import eventually
 
 
-async def _newest(node: Node) -> Kubelet:
+async def _newest(node: KubeletNode) -> Kubelet:
     return await node.kubelet(generation="1.37")
 
 
-async def test_plugin_connected_same_resource_same_socket_rejected(node: Node) -> None:
+async def test_plugin_connected_same_resource_same_socket_rejected(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     plugin = await node.plugin(devices("d", 1))
     message = await register(kubelet.settings.device_plugin_dir, GPU, plugin.path.name)
     assert message == f"device plugin already connected: {plugin.path}"
 
 
-async def test_plugin_connected_different_sockets_coexist(node: Node) -> None:
+async def test_plugin_connected_different_sockets_coexist(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     first = await node.plugin(devices("d", 1), name="1.sock")
     second = await node.plugin(devices("d", 2), name="2.sock")
@@ -31,7 +31,7 @@ async def test_plugin_connected_different_sockets_coexist(node: Node) -> None:
     assert endpoint.socket == str(second.path), "the last one is asked"
 
 
-async def test_plugin_disconnected_wrong_socket_is_noop(node: Node) -> None:
+async def test_plugin_disconnected_wrong_socket_is_noop(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -40,7 +40,7 @@ async def test_plugin_disconnected_wrong_socket_is_noop(node: Node) -> None:
     assert kubelet.open_streams(GPU) == 1
 
 
-async def test_plugin_disconnected_promotes_survivor(node: Node) -> None:
+async def test_plugin_disconnected_promotes_survivor(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     first = await node.plugin(devices("d", 1), name="1.sock")
     await kubelet.wait_for(GPU, healthy=1)
@@ -54,7 +54,7 @@ async def test_plugin_disconnected_promotes_survivor(node: Node) -> None:
     assert kubelet.allocatable() == {GPU: 2}, "devices stay healthy"
 
 
-async def test_plugin_disconnected_last_endpoint_marks_unhealthy(node: Node) -> None:
+async def test_plugin_disconnected_last_endpoint_marks_unhealthy(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     plugins = [await node.plugin(devices("d", 1), name=f"{number}.sock") for number in range(2)]
     await kubelet.wait_for(GPU, healthy=1)
@@ -64,7 +64,7 @@ async def test_plugin_disconnected_last_endpoint_marks_unhealthy(node: Node) -> 
     assert kubelet.capacity().capacity == {GPU: 1}
 
 
-async def test_same_socket_race_late_disconnect(node: Node) -> None:
+async def test_same_socket_race_late_disconnect(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -77,7 +77,7 @@ async def test_same_socket_race_late_disconnect(node: Node) -> None:
     assert kubelet.allocatable() == {GPU: 1}, "the end of the previous owner does not reach the new one"
 
 
-async def test_same_socket_race_disconnect_before_reconnect(node: Node) -> None:
+async def test_same_socket_race_disconnect_before_reconnect(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -87,7 +87,7 @@ async def test_same_socket_race_disconnect_before_reconnect(node: Node) -> None:
     await kubelet.wait_for(GPU, healthy=3)
 
 
-async def test_same_socket_race_fast_takeover_infinite_retries(node: Node) -> None:
+async def test_same_socket_race_fast_takeover_infinite_retries(node: KubeletNode) -> None:
     kubelet = await _newest(node)
     stream = kubelet.events()
     folder = kubelet.settings.device_plugin_dir

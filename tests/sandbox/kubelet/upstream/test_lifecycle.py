@@ -8,12 +8,12 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.events import PluginDeregistered
 from sandbox.kubelet.pods import Container, Pod
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
 from tests.sandbox.kubelet.scripted_plugin import device, devices, register
 from tests.waiting import eventually
 
 
-async def test_plugin_restart_keeps_assignments_of_running_pods(node: Node) -> None:
+async def test_plugin_restart_keeps_assignments_of_running_pods(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 2))
     await kubelet.wait_for(GPU, healthy=2)
@@ -29,7 +29,7 @@ async def test_plugin_restart_keeps_assignments_of_running_pods(node: Node) -> N
     assert (await kubelet.admit(pod("p2"))).devices == {"c": {GPU: ("d1",)}}
 
 
-async def test_kubelet_restart_keeps_assignments_of_running_pods(node: Node) -> None:
+async def test_kubelet_restart_keeps_assignments_of_running_pods(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 2), door="watcher")
     await kubelet.wait_for(GPU, healthy=2)
@@ -40,7 +40,7 @@ async def test_kubelet_restart_keeps_assignments_of_running_pods(node: Node) -> 
     assert (await kubelet.admit(pod("p2"))).devices == {"c": {GPU: ("d1",)}}
 
 
-async def test_reboot_with_a_late_plugin_rejects_the_pod(node: Node) -> None:
+async def test_reboot_with_a_late_plugin_rejects_the_pod(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -53,7 +53,7 @@ async def test_reboot_with_a_late_plugin_rejects_the_pod(node: Node) -> None:
     )
 
 
-async def test_unhealthy_device_keeps_the_pod_running_and_shows_in_its_status(node: Node) -> None:
+async def test_unhealthy_device_keeps_the_pod_running_and_shows_in_its_status(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = await node.plugin(devices("d", 2))
     await kubelet.wait_for(GPU, healthy=2)
@@ -69,7 +69,7 @@ async def test_unhealthy_device_keeps_the_pod_running_and_shows_in_its_status(no
     assert kubelet.manager.allocated_resources_status(pod("p1")) == {"c": {GPU: {"d0": "Healthy"}}}
 
 
-async def test_slow_second_plugin_for_one_resource_takes_over_without_a_gap(node: Node) -> None:
+async def test_slow_second_plugin_for_one_resource_takes_over_without_a_gap(node: KubeletNode) -> None:
     kubelet = await node.kubelet(generation="1.37")
     first = await node.plugin(devices("d", 2), name="first.sock")
     await kubelet.wait_for(GPU, healthy=2)
@@ -85,7 +85,7 @@ async def test_slow_second_plugin_for_one_resource_takes_over_without_a_gap(node
     assert [call["rpc"] for call in slow.calls] == ["Allocate"]
 
 
-async def test_init_sidecar_and_app_containers_share_only_what_an_init_container_had(node: Node) -> None:
+async def test_init_sidecar_and_app_containers_share_only_what_an_init_container_had(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     await node.plugin(devices("d", 4))
     await node.plugin(devices("n", 2), resource=NIC, name="n.sock")
@@ -114,7 +114,7 @@ async def test_init_sidecar_and_app_containers_share_only_what_an_init_container
         assert options.envs["IDS_gpu"] == ",".join(given[container.name][GPU])
 
 
-async def test_cdi_injection(node: Node) -> None:
+async def test_cdi_injection(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     plugin = PluginStub([listed("d0")], kubelet.settings.device_plugin_dir / "p.sock", GPU)
     names = [api_pb2.CDIDevice(name="vendor.com/gpu=0"), api_pb2.CDIDevice(name="vendor.com/gpu=all")]
@@ -129,7 +129,7 @@ async def test_cdi_injection(node: Node) -> None:
     assert options.cdi_devices == ("vendor.com/gpu=0", "vendor.com/gpu=all")
 
 
-async def test_list_over_4_mib_ends_the_stream_for_good(node: Node) -> None:
+async def test_list_over_4_mib_ends_the_stream_for_good(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     seen = kubelet.events()
     plugin = await node.plugin(devices("d", 1))

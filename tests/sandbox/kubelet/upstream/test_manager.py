@@ -12,8 +12,8 @@ from node.kubelet.checkpoint import Checkpoint, CheckpointEntry, decode, encode
 from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.pods import Container, Pod
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, device
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, device
 from tests.sandbox.kubelet.upstream.conftest import Bare, healthy_list, list_of, pod_of
 from tests.waiting import eventually
 
@@ -28,7 +28,7 @@ async def test_new_manager_impl(short_dir: Path) -> None:
 
 
 @pytest.mark.parametrize("watch_plugins", [False, True])
-async def test_new_manager_impl_start(node: Node, watch_plugins: bool) -> None:
+async def test_new_manager_impl_start(node: KubeletNode, watch_plugins: bool) -> None:
     kubelet = await node.kubelet(watch_plugins=watch_plugins)
     manager = kubelet.manager
     assert manager.health_error() == ""
@@ -38,9 +38,9 @@ async def test_new_manager_impl_start(node: Node, watch_plugins: bool) -> None:
 
 @pytest.mark.parametrize("door", ["register", "watcher"])
 @pytest.mark.parametrize("pre_start", [False, True])
-async def test_device_plugin_re_registration(node: Node, door: Door, pre_start: bool) -> None:
+async def test_device_plugin_re_registration(node: KubeletNode, door: Door, pre_start: bool) -> None:
     kubelet = await node.kubelet(generation="1.37")
-    script = Script(pre_start_required=pre_start)
+    script = PluginScript(pre_start_required=pre_start)
     two = [device("Dev1"), device("Dev2")]
     await node.plugin(two, door=door, name="1.sock", script=script)
     await kubelet.wait_for(GPU, healthy=2)

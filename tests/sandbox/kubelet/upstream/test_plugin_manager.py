@@ -15,12 +15,12 @@ from sandbox.kubelet.events import EventFeed, RegistrationFailed
 from sandbox.kubelet.generations import Generation
 from sandbox.kubelet.plugin_watcher import PluginWatcher, RegistryFolder, Stamp
 from tests.making.clock import ManualClock
-from tests.sandbox.kubelet.conftest import GPU, Node
-from tests.sandbox.kubelet.scripted_plugin import Script, ScriptedPlugin, devices
+from tests.sandbox.kubelet.conftest import GPU, KubeletNode
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, ScriptedPlugin, devices
 from tests.waiting import eventually
 
 
-class Recorder:
+class _Recorder:
     """A handler that records; ``hold`` makes ``register`` wait for ``go_on``, ``refuse`` makes it fail."""
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class CountedFolder(RegistryFolder):
         return super().sockets()
 
 
-class Watched:
+class _Watched:
     """A plugin watcher on ``folder`` with a handler that records, and plugins in the folder."""
 
     def __init__(self, folder: Path, generation: Generation = "1.36") -> None:
         self.folder = folder
-        self.handler = Recorder()
+        self.handler = _Recorder()
         self.clock = ManualClock(0.0)
         self.feed = EventFeed()
         self.failures: list[str] = []
@@ -96,10 +96,10 @@ class Watched:
     def start(self) -> None:
         self._running = asyncio.create_task(self.watcher.run())
 
-    async def plugin(self, path: str, name: str = GPU, script: Script | None = None) -> ScriptedPlugin:
+    async def plugin(self, path: str, name: str = GPU, script: PluginScript | None = None) -> ScriptedPlugin:
         own = self.folder / path
         own.parent.mkdir(parents=True, exist_ok=True)
-        plugin = await ScriptedPlugin(name, own, script=script or Script()).start()
+        plugin = await ScriptedPlugin(name, own, script=script or PluginScript()).start()
         self.plugins.append(plugin)
         return plugin
 
@@ -112,8 +112,8 @@ class Watched:
 
 
 @pytest.fixture
-async def watched(short_dir: Path) -> AsyncIterator[Watched]:
-    watched = Watched(short_dir)
+async def watched(short_dir: Path) -> AsyncIterator[_Watched]:
+    watched = _Watched(short_dir)
     yield watched
     await watched.close()
 
@@ -122,7 +122,7 @@ def _name(number: int) -> str:
     return f"a.example/r{number}"
 
 
-async def test_manager_plugin_registration(watched: Watched) -> None:
+async def test_manager_plugin_registration(watched: _Watched) -> None:
     watched.start()
     for number, path in enumerate(("p.sock", "one/p.sock", "one/two/p.sock")):
         await watched.plugin(path, _name(number))
@@ -132,7 +132,7 @@ async def test_manager_plugin_registration(watched: Watched) -> None:
         assert [what for what, name in events if name == _name(number)] == ["validate", "register"]
 
 
-async def test_watcher_plugin_registration(watched: Watched) -> None:
+async def test_watcher_plugin_registration(watched: _Watched) -> None:
     folder = RegistryFolder(watched.folder)
     assert folder.sockets() == {}
     plugins = [await watched.plugin(f"p{number}.sock") for number in range(10)]
@@ -142,7 +142,7 @@ async def test_watcher_plugin_registration(watched: Watched) -> None:
     assert folder.sockets() == {}
 
 
-async def test_watcher_plugin_registration_same_name(watched: Watched) -> None:
+async def test_watcher_plugin_registration_same_name(watched: _Watched) -> None:
     watched.start()
     plugins = [await watched.plugin(f"p{number}.sock") for number in range(10)]
     await eventually(lambda: len(watched.watcher.registered) == 10, "all of them")
@@ -150,7 +150,7 @@ async def test_watcher_plugin_registration_same_name(watched: Watched) -> None:
     assert sorted(watched.watcher.registered) == sorted(str(plugin.path) for plugin in plugins)
 
 
-async def test_watcher_plugin_re_registration(watched: Watched) -> None:
+async def test_watcher_plugin_re_registration(watched: _Watched) -> None:
     folder = RegistryFolder(watched.folder)
     first = await watched.plugin("p.sock")
     before = folder.sockets()
@@ -161,14 +161,14 @@ async def test_watcher_plugin_re_registration(watched: Watched) -> None:
     assert before != after, "another stamp"
 
 
-async def test_watcher_plugin_registration_at_kubelet_start(watched: Watched) -> None:
+async def test_watcher_plugin_registration_at_kubelet_start(watched: _Watched) -> None:
     for number in range(3):
         await watched.plugin(f"p{number}.sock", _name(number))
     watched.start()
     await eventually(lambda: len(watched.watcher.registered) == 3, "those that were there")
 
 
-async def test_reconciler_do_nothing(watched: Watched) -> None:
+async def test_reconciler_do_nothing(watched: _Watched) -> None:
     plugin = await watched.plugin("p.sock")
     watched.start()
     await eventually(lambda: watched.handler.events.count(("register", GPU)) == 1, "the registration")
@@ -179,14 +179,14 @@ async def test_reconciler_do_nothing(watched: Watched) -> None:
     assert plugin.info_calls == calls == 1, "a registered plugin is not asked again"
 
 
-async def test_reconciler_register(watched: Watched) -> None:
+async def test_reconciler_register(watched: _Watched) -> None:
     watched.start()
     plugin = await watched.plugin("p.sock")
     await eventually(lambda: watched.handler.events == [("validate", GPU), ("register", GPU)], "the registration")
     assert list(watched.watcher.registered) == [str(plugin.path)]
 
 
-async def test_reconciler_register_then_unregister(watched: Watched) -> None:
+async def test_reconciler_register_then_unregister(watched: _Watched) -> None:
     watched.start()
     plugin = await watched.plugin("p.sock")
     await eventually(lambda: plugin.notified, "the registration")
@@ -195,7 +195,7 @@ async def test_reconciler_register_then_unregister(watched: Watched) -> None:
     assert watched.watcher.registered == {}
 
 
-async def test_reconciler_re_register(watched: Watched) -> None:
+async def test_reconciler_re_register(watched: _Watched) -> None:
     watched.start()
     plugin = await watched.plugin("p.sock")
     await eventually(lambda: plugin.notified, "the registration")
@@ -210,7 +210,7 @@ async def test_reconciler_re_register(watched: Watched) -> None:
     await eventually(again, "the second registration")
 
 
-async def test_operations_of_one_socket_never_overlap_and_those_of_others_do(watched: Watched) -> None:
+async def test_operations_of_one_socket_never_overlap_and_those_of_others_do(watched: _Watched) -> None:
     watched.handler.hold = True
     watched.start()
     plugins = [await watched.plugin(f"p{number}.sock", _name(number)) for number in range(3)]
@@ -227,7 +227,7 @@ def _has(items: Sequence[object], count: int) -> bool:
     return len(items) == count
 
 
-async def test_back_off_of_a_socket_follows_the_injected_clock(watched: Watched) -> None:
+async def test_back_off_of_a_socket_follows_the_injected_clock(watched: _Watched) -> None:
     watched.handler.refuse = "not now"
     watched.start()
     plugin = await watched.plugin("p.sock")
@@ -242,7 +242,7 @@ async def test_back_off_of_a_socket_follows_the_injected_clock(watched: Watched)
 
 
 async def test_removal_waits_behind_failed_registrations(short_dir: Path) -> None:
-    watched = Watched(short_dir, "1.35")
+    watched = _Watched(short_dir, "1.35")
     watched.handler.refuse = "not now"
     watched.start()
     plugin = await watched.plugin("p.sock")
@@ -255,12 +255,12 @@ async def test_removal_waits_behind_failed_registrations(short_dir: Path) -> Non
     await watched.close()
 
 
-def _info(**fields: object) -> Script:
+def _info(**fields: object) -> PluginScript:
     base: dict[str, object] = {"type": "DevicePlugin", "name": GPU, "supported_versions": ["v1beta1"]}
-    return Script(info=api_pb2.PluginInfo(**{**base, **fields}))  # type: ignore[arg-type]
+    return PluginScript(info=api_pb2.PluginInfo(**{**base, **fields}))  # type: ignore[arg-type]
 
 
-async def test_relative_endpoint_is_dialled_as_it_stands_and_fails(node: Node) -> None:
+async def test_relative_endpoint_is_dialled_as_it_stands_and_fails(node: KubeletNode) -> None:
     kubelet = await node.kubelet(dial_timeout=0.5)
     stream = kubelet.events()
     plugin = await node.plugin(devices("d", 1), door="watcher", script=_info(endpoint="p.sock"))
@@ -285,9 +285,9 @@ async def test_notify_slower_than_its_time(
     stays: bool,
 ) -> None:
     monkeypatch.setattr("sandbox.kubelet.plugin_watcher.NOTIFY_SECONDS", 0.1)
-    watched = Watched(short_dir, generation)
+    watched = _Watched(short_dir, generation)
     watched.start()
-    plugin = await watched.plugin("p.sock", script=Script(notify_seconds=30.0))
+    plugin = await watched.plugin("p.sock", script=PluginScript(notify_seconds=30.0))
     await eventually(lambda: plugin.notified, "the verdict")
     if stays:
         await eventually(lambda: "plugin was not told of its registration" in caplog.text, "the line in the log")

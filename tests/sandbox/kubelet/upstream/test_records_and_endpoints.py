@@ -15,8 +15,8 @@ from sandbox.kubelet.plugin_calls import PluginCalls
 from sandbox.kubelet.plugin_clients import PluginEndpoint
 from sandbox.kubelet.pod_devices import AllocationRecord, ContainerResource, PodDevices, RunOptions, merge
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
-from tests.sandbox.kubelet.scripted_plugin import Script, devices, register
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
+from tests.sandbox.kubelet.scripted_plugin import PluginScript, devices, register
 from tests.waiting import background, eventually
 
 Response = api_pb2.ContainerAllocateResponse
@@ -41,7 +41,7 @@ async def connect() -> AsyncIterator[Connect]:
 
 
 @pytest.fixture
-def stub(node: Node) -> PluginStub:
+def stub(node: KubeletNode) -> PluginStub:
     return PluginStub([listed("d0"), listed("d1", "Unhealthy")], node.root / "s.sock", GPU, preferred=True)
 
 
@@ -135,7 +135,7 @@ def test_get_pod_and_container_for_device() -> None:
 
 
 @pytest.mark.parametrize(("generation", "message"), [("1.36", ""), ("1.37", "device plugin already connected: {path}")])
-async def test_handler_duplicate_registration(node: Node, generation: Generation, message: str) -> None:
+async def test_handler_duplicate_registration(node: KubeletNode, generation: Generation, message: str) -> None:
     kubelet = await node.kubelet(generation=generation)
     plugin = await node.plugin(devices("d", 1))
     folder = kubelet.settings.device_plugin_dir
@@ -144,7 +144,7 @@ async def test_handler_duplicate_registration(node: Node, generation: Generation
 
 
 @pytest.mark.parametrize("generation", ["1.24", "1.36", "1.37"])
-async def test_handler_connect_failure_cleanup(node: Node, generation: Generation) -> None:
+async def test_handler_connect_failure_cleanup(node: KubeletNode, generation: Generation) -> None:
     kubelet = await node.kubelet(generation=generation, dial_timeout=0.5)
     with pytest.raises(RegistrationError, match="failed to dial device plugin: context deadline exceeded"):
         await kubelet.manager.connect(GPU, f"{node.root}/none.sock", "register")
@@ -154,7 +154,7 @@ async def test_handler_connect_failure_cleanup(node: Node, generation: Generatio
     await kubelet.wait_for(GPU, healthy=1)
 
 
-async def test_handler_coexist(node: Node) -> None:
+async def test_handler_coexist(node: KubeletNode) -> None:
     kubelet = await node.kubelet(generation="1.37")
     for name in ("1.sock", "2.sock"):
         await node.plugin(devices("d", 1), name=name)
@@ -162,7 +162,7 @@ async def test_handler_coexist(node: Node) -> None:
 
 
 @pytest.mark.parametrize(("generation", "healthy"), [("1.36", 0), ("1.37", 1)])
-async def test_handler_deregister_wrong_socket_no_op(node: Node, generation: Generation, healthy: int) -> None:
+async def test_handler_deregister_wrong_socket_no_op(node: KubeletNode, generation: Generation, healthy: int) -> None:
     kubelet = await node.kubelet(generation=generation)
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -172,7 +172,7 @@ async def test_handler_deregister_wrong_socket_no_op(node: Node, generation: Gen
     assert kubelet.allocatable() == {GPU: healthy}, "up to 1.36 only the name counts"
 
 
-async def test_handler_reconnect_after_clean_disconnect(node: Node) -> None:
+async def test_handler_reconnect_after_clean_disconnect(node: KubeletNode) -> None:
     kubelet = await node.kubelet(generation="1.37")
     plugin = await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)
@@ -182,7 +182,7 @@ async def test_handler_reconnect_after_clean_disconnect(node: Node) -> None:
     await kubelet.wait_for(GPU, healthy=1)
 
 
-async def test_serve_with_retry(node: Node) -> None:
+async def test_serve_with_retry(node: KubeletNode) -> None:
     kubelet = await node.kubelet()
     manager = kubelet.manager
     assert manager._server is not None
@@ -194,7 +194,9 @@ async def test_serve_with_retry(node: Node) -> None:
     await kubelet.stop()
 
 
-async def test_register_of_1_24_answers_before_the_dial_back_and_takes_the_options_of_the_request(node: Node) -> None:
+async def test_register_of_1_24_answers_before_the_dial_back_and_takes_the_options_of_the_request(
+    node: KubeletNode,
+) -> None:
     kubelet = await node.kubelet(generation="1.24", dial_timeout=0.5)
     stream = kubelet.events()
     folder = kubelet.settings.device_plugin_dir
@@ -202,7 +204,9 @@ async def test_register_of_1_24_answers_before_the_dial_back_and_takes_the_optio
     event = await anext(stream)
     assert getattr(event, "message", "") == "failed to dial device plugin: context deadline exceeded"
     assert await register(folder, "gpu", "none.sock") == 'the ResourceName "gpu" is invalid'
-    await node.plugin(devices("d", 1), door=None, script=Script(options_error="never asked", pre_start_required=False))
+    await node.plugin(
+        devices("d", 1), door=None, script=PluginScript(options_error="never asked", pre_start_required=False)
+    )
     assert await register(folder, GPU, "p.sock", options={"pre_start_required": True}) == ""
     await kubelet.wait_for(GPU, healthy=1)
     endpoint = kubelet.manager.state.endpoint(GPU)
@@ -210,7 +214,7 @@ async def test_register_of_1_24_answers_before_the_dial_back_and_takes_the_optio
     assert endpoint.options == api_pb2.DevicePluginOptions(pre_start_required=True)
 
 
-async def test_end_of_a_replaced_instance_harms_nobody_in_1_24(node: Node) -> None:
+async def test_end_of_a_replaced_instance_harms_nobody_in_1_24(node: KubeletNode) -> None:
     kubelet = await node.kubelet(generation="1.24")
     old = await node.plugin(devices("d", 2), name="old.sock")
     await kubelet.wait_for(GPU, healthy=2)
@@ -221,7 +225,7 @@ async def test_end_of_a_replaced_instance_harms_nobody_in_1_24(node: Node) -> No
     assert kubelet.allocatable() == {GPU: 3}
 
 
-async def test_cdi_devices_of_an_answer_reach_no_container_in_1_24(node: Node) -> None:
+async def test_cdi_devices_of_an_answer_reach_no_container_in_1_24(node: KubeletNode) -> None:
     kubelet = await node.kubelet(generation="1.24")
     await node.plugin(devices("d", 1))
     await kubelet.wait_for(GPU, healthy=1)

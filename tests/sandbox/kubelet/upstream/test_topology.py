@@ -16,7 +16,7 @@ from sandbox.kubelet.pod_devices import AllocationRecord, ContainerResource
 from sandbox.kubelet.pods import ActivePods, Container, Pod
 from sandbox.kubelet.stubs.plugin import PluginStub, listed
 from sandbox.kubelet.topology import TopologyHint, TopologyManager
-from tests.sandbox.kubelet.conftest import GPU, NIC, Node, pod
+from tests.sandbox.kubelet.conftest import GPU, NIC, KubeletNode, pod
 
 Spread = Mapping[str, Sequence[int] | None]
 Hints = list[tuple[set[int], bool]]
@@ -195,7 +195,7 @@ FOUR_NODES: Spread = {f"n{node}-{number}": [node] for node in range(4) for numbe
 
 
 async def _given(
-    node: Node, spread: Spread, count: int, mask: set[int] | None, preferred: Sequence[str] | None = None
+    node: KubeletNode, spread: Spread, count: int, mask: set[int] | None, preferred: Sequence[str] | None = None
 ) -> set[str]:
     """The devices of a container with a stored affinity, on a kubelet whose plugin prefers ``preferred``."""
     kubelet = await node.kubelet(topology=TopologyManager("best-effort", numa_nodes=range(4)))
@@ -226,7 +226,7 @@ async def _given(
     ],
 )
 async def test_topology_aligned_allocation(
-    node: Node, *, spread: Spread, count: int, mask: set[int], always: set[str], per_node: Mapping[int, int]
+    node: KubeletNode, *, spread: Spread, count: int, mask: set[int], always: set[str], per_node: Mapping[int, int]
 ) -> None:
     given = await _given(node, spread, count, mask)
     assert len(given) == count
@@ -253,7 +253,7 @@ FIVE: Spread = {f"{node}-{number}": [node] for node in (0, 1) for number in rang
     ],
 )
 async def test_topology_aligned_allocation_with_a_preference(
-    node: Node, mask: set[int], preferred: list[str], given: set[str]
+    node: KubeletNode, mask: set[int], preferred: list[str], given: set[str]
 ) -> None:
     chosen = await _given(node, FIVE, 5, mask, preferred)
     assert len(chosen) == 5
@@ -273,7 +273,7 @@ async def test_topology_aligned_allocation_with_a_preference(
     ],
 )
 async def test_get_preferred_allocation_parameters(
-    node: Node, init: int, count: int, taken: int, asked: tuple[set[str], set[str], int] | None
+    node: KubeletNode, init: int, count: int, taken: int, asked: tuple[set[str], set[str], int] | None
 ) -> None:
     kubelet = await node.kubelet()
     requests: list[tuple[set[str], set[str], int]] = []
