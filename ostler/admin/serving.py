@@ -1,4 +1,4 @@
-"""The socket of the agent's own service, whose modules are loaded at the first call: they take 0.5 MB.
+"""The socket of the agent's own service, whose modules are loaded at the first call: an agent has 0.5 MB less without.
 
 Only people call it, and on most nodes nobody ever does. A thread loads them, so that no call of the kubelet waits.
 """
