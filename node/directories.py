@@ -8,7 +8,6 @@ so that no change is missed for longer than that.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ctypes
 import logging
 import os
@@ -19,6 +18,7 @@ from typing import Protocol
 
 from node.clocks import SELDOM, until_tick
 from node.sockets import FileId
+from node.tasks import Alarm
 
 log = logging.getLogger("ostler.directories")
 
@@ -122,7 +122,7 @@ class DirectoryWatcher:
         self._watched: dict[Path, FileId] = {}
         self._watches: dict[int, Path] = {}
         self._seen: dict[Path, frozenset[tuple[str, FileId | None]]] = {}
-        self._woken = asyncio.Event()
+        self._woken = Alarm()
 
     @property
     def polled(self) -> tuple[Path, ...]:
@@ -143,9 +143,7 @@ class DirectoryWatcher:
                 if any(looks):
                     self._changed()
                 # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(POLL if self.polled else until_tick(SELDOM, loop.time())):
-                        await self._woken.wait()
+                await self._woken.wait_until(loop.time() + (POLL if self.polled else until_tick(SELDOM, loop.time())))
         finally:
             if self._inotify is not None:
                 loop.remove_reader(self._inotify.fileno())

@@ -13,13 +13,13 @@ not ask within 5 s.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from pathlib import Path
 
 from node.clocks import SELDOM, Clocks, until_tick
 from node.events import EventBus, EventRecorder, EventType
 from node.sockets import SocketError, is_answered
+from node.tasks import Alarm
 from plugin.conflict import Conflict
 from plugin.kubelet import KubeletFolders, KubeletView, QuestionPace, RegisterRefused, RegistrationPath, register
 from plugin.listing import DeviceListing
@@ -77,7 +77,7 @@ class Registrar:
         self._clock = clocks.monotonic
         self._serving = Serving(folders, listing, servicer, registrant=self, predecessors=predecessors)
         self._hands_over = False
-        self._woken = asyncio.Event()
+        self._woken = Alarm()
         self._seen = RegistrarMemory()
         self._serve_backoff = RegistrationDelay(1.0, 30.0, clocks)
         self._register_backoff = RegistrationDelay(0.05, 30.0, clocks)
@@ -95,14 +95,12 @@ class Registrar:
 
         After ``hand_over``, a stream that the kubelet opened through its registry stays open until ``stop``.
         """
+        loop = asyncio.get_running_loop()
         try:
             while True:
                 self._woken.clear()
                 delay = await self._look()
-                # Not wait_for: before Python 3.12 it can swallow a cancellation that meets the event.
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(max(delay, 0.01)):
-                        await self._woken.wait()
+                await self._woken.wait_until(loop.time() + max(delay, 0.01))
         finally:
             self._possession.forget()
             # In a conflict the slot belongs to the other plugin, and emptying it would hide that plugin's end.

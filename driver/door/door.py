@@ -40,6 +40,7 @@ from node.clocks import SELDOM, SYSTEM, Clocks, until_tick
 from node.directories import DirectoryWatcher
 from node.events import EventBus, EventRecorder, EventType
 from node.sockets import SocketError, is_answered
+from node.tasks import Alarm
 
 log = logging.getLogger("ostler.driver")
 
@@ -93,7 +94,7 @@ class DraDoor:
         self._since = 0.0
         self._delay = FIRST_DELAY
         self._handing_over = False
-        self._woken = asyncio.Event()
+        self._woken = Alarm()
 
     def apply(self, view: DoorView) -> None:
         """Report the health of these devices to the kubelet."""
@@ -110,6 +111,7 @@ class DraDoor:
         # The remaining sockets answer: they belong to an instance that hands over to this one.
         self._predecessors = (*claim_sockets(options.folder), *registration_sockets(options))
         watcher = DirectoryWatcher((options.folder, options.registry_dir), self._woken.set)
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.TaskGroup() as group:
                 await self._look()
@@ -117,9 +119,7 @@ class DraDoor:
                 while True:
                     self._woken.clear()
                     delay = await self._look()
-                    with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(delay):
-                            await self._woken.wait()
+                    await self._woken.wait_until(loop.time() + delay)
         finally:
             if not self._handing_over:
                 await self._end()

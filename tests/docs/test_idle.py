@@ -63,6 +63,7 @@ NO_LOOKS = {
     "driver/node_watch/reservations.py:Reservations": PUT_OFF,
     "driver/slices/controller.py:Controller": CALLED,
     "driver/slices/queue.py:PoolQueue": PUT_OFF,
+    "node/tasks.py:Alarm": CALLED,
     "node/tasks.py:LastingTasks": CALLED,
     "kube/client.py:Client": FAILED,
     "kube/events.py:EventPoster": PUT_OFF,
@@ -90,7 +91,7 @@ NO_LOOKS = {
 }
 """Loops that wait with a limit and are no looks."""
 _TIMERS = {"call_later", "call_at"}
-_LIMITS = {"sleep", "timeout", "timeout_at"}
+_LIMITS = {"sleep", "timeout", "timeout_at", "wait_until"}
 _WAITS = {"wait", "wait_for", "acquire", "join", "pause", "poll"}
 _OTHER_PROCESSES = ("ostler/cli/", "ostler/doctor/", "ostler/extender/")
 

@@ -26,6 +26,7 @@ from node.health.signal import Condition
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.model import Snapshot
 from node.rules import Rule
+from node.tasks import Alarm
 from node.values import Value, value
 
 log = logging.getLogger("ostler.live")
@@ -70,7 +71,7 @@ class Sweeps:
         self._hangs = hangs
         self._shown: tuple[Snapshot, tuple[Rule, ...]] = (Snapshot(), ())
         self._is_hinted = False
-        self._woken = asyncio.Event()
+        self._woken = Alarm()
         self._sweeper: _Sweeper | None = None
         self._left: list[_Sweeper] = []
         self.count = 0
@@ -100,10 +101,7 @@ class Sweeps:
         try:
             while True:
                 self._woken.clear()
-                due = self._look(loop)
-                with suppress(TimeoutError):
-                    async with asyncio.timeout_at(due):
-                        await self._woken.wait()
+                await self._woken.wait_until(self._look(loop))
         finally:
             if self._sweeper is not None:
                 self._sweeper.end()
