@@ -126,7 +126,7 @@ def _not_shown(device: Device, rule: Rule, context: OfferContext, door: Door, pa
     if door is Door.DRA and is_in_mode and device.name not in parts.wholes:
         # The plugin door offers it where a rule says so, as NVIDIA's plugin does; a scheduler that sees the whole
         # beside its parts would give both away, unless counters tell it that they are the same.
-        return "it is in MIG mode, so that only its MIG devices can be given to claims", Cause.MIG_MODE
+        return "it is in MIG mode, so that only its MIG devices can be allocated to claims", Cause.MIG_MODE
     return None
 
 
@@ -359,7 +359,7 @@ def _kept_for_node(device: Device, rule: Rule, snapshot: Snapshot) -> _Why:
         return None
     reasons = [noted] if noted else []
     if device.host_use:
-        fix = "; name it in a rule to offer it all the same" if rule.by_name else ""
+        fix = "; name it in a rule to offer it anyway" if rule.by_name else ""
         reasons.insert(0, f"the node itself uses it: {device.host_use}{fix}")
     elif number:
         functions = "virtual function is" if number == 1 else "virtual functions are"

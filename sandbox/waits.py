@@ -99,7 +99,7 @@ class NodeWaits:
         """
         await self._until(
             lambda devices: not any(hold.state == "allocated" for device in devices for hold in device.holds),
-            "what was allocated is not seen at the kubelet yet",
+            "the kubelet does not show all allocated devices yet",
         )
 
     async def freed(self, pod: str, namespace: str = "default") -> None:

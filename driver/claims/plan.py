@@ -242,7 +242,7 @@ def _offered(device: AllocatedDevice, view: DoorView, pool: str, had: Collection
         return offered
     if offered.cause in _TOLERABLE and (device.admin_access or device.device in had or _tolerated(device, offered)):
         return offered
-    raise ClaimError(f"{place} cannot be given to a claim: {offered.reason}")
+    raise ClaimError(f"{place} cannot be allocated to a claim: {offered.reason}")
 
 
 def _tolerated(device: AllocatedDevice, offered: DraDevice) -> bool:

@@ -316,7 +316,7 @@ class Preparation:
             await self._book.unmake(claim)
         except ClaimError as error:
             # It keeps its devices: the kubelet asks again, or releases it.
-            self._book.warn("PartitionLeft", f"what was made for claim {claim} remains for now: {error}")
+            self._book.warn("PartitionLeft", f"the partitions made for claim {claim} remain for now: {error}")
             return
         if before is not None:
             self._book.restore(before)

@@ -177,11 +177,11 @@ class _Gathered:
         if foreign:
             names = ", ".join(sorted(foreign))
             self._kept[gpu.name] = (
-                f"it has MIG instances that were not made for claims ({names}), so only its parts can be given"
+                f"it has MIG instances that were not made for claims ({names}), so only its parts can be allocated"
             )
         elif in_mode and fixed:
             self._kept[gpu.name] = (
-                f"it is in MIG mode, so that only its MIG devices can be given to claims, and {fixed}"
+                f"it is in MIG mode, so that only its MIG devices can be allocated to claims, and {fixed}"
             )
         else:
             self._wholes.add(gpu.name)

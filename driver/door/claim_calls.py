@@ -221,7 +221,7 @@ class ClaimCalls:
         if tasks:
             await asyncio.wait(tasks.values(), timeout=patience)
         late = Unavailable(
-            f"not finished within {round(patience or 0, 1):g} s; the work goes on, and the kubelet will ask again"
+            f"not finished within {round(patience or 0, 1):g} s; the work continues, and the kubelet asks again"
         )
         for uid, task in tasks.items():
             outcomes[uid] = task.result() if task.done() else late

@@ -66,10 +66,10 @@ class SandboxSequence:
         await asyncio.wait((task,), timeout=within)
         if not task.done():
             log.warning("a sandbox takes too long", extra={"pod": sandbox.pod, "to": verb, "within_s": within})
-            reason = f"not finished after {within:.3g} s; ostler goes on with it, and a later attempt finds it done"
+            reason = f"not finished after {within:.3g} s; ostler continues, and a later attempt finds it done"
             raise _failed(Code.UNAVAILABLE, verb, sandbox, reason)
         if task.cancelled():
-            raise _failed(Code.UNAVAILABLE, verb, sandbox, "ostler is stopping; the next instance goes on with it")
+            raise _failed(Code.UNAVAILABLE, verb, sandbox, "ostler is stopping; the next instance continues")
         task.result()
 
     async def _act(self, verb: str, act: Act, sandbox: Sandbox, before: Sequence[asyncio.Task[None] | None]) -> None:

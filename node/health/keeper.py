@@ -98,7 +98,7 @@ class HealthMetrics:
         )
         self.xids = Counter(
             "ostler_xids",
-            "XIDs that NVIDIA's driver reported, by what is done about them; other for numbers that its catalog lacks.",
+            "XIDs that NVIDIA's driver reported, by the action taken; other for numbers that its catalog lacks.",
             ("xid", "action"),
             [("other", Action.WARN.value)],
         )

@@ -78,7 +78,7 @@ def print_holds(
     for device in devices:
         if device.losers:
             names = ", ".join(plain(each) for each in device.losers)
-            sys.stdout.write(f"{plain(device.device)}: could not be given to {names}\n")
+            sys.stdout.write(f"{plain(device.device)}: could not be allocated to {names}\n")
         if device.HasField("interface"):
             sys.stdout.write(f"{plain(device.device)}: {plain(interface_words(device.interface))}\n")
     for problem in (status.kubelet, status.api_server, status.both, status.doors, status.processes, status.containers):

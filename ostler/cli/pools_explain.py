@@ -75,7 +75,7 @@ def _asked(written: PoolDocuments, files: Sequence[str]) -> list[DeviceClaim]:
     if not asked:
         names = ", ".join(map(title_of, claims))
         raise CommandFailed(
-            f"{', '.join(files)}: claim {names} has its devices already; remove status.allocations to ask anew",
+            f"{', '.join(files)}: claim {names} has its devices already; remove status.allocations to ask again",
             Exit.USAGE,
         )
     return asked

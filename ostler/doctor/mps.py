@@ -167,7 +167,7 @@ CHECKS = (
     Check(
         "compute-mode",
         "GPUs are in compute mode DEFAULT, unless an MPS daemon of the agent serves them",
-        "Run `nvidia-smi -c DEFAULT`, or start the agent, which sets back what MPS left",
+        "Run `nvidia-smi -c DEFAULT`, or start the agent, which restores them",
         _modes,
         hardware=True,
         deadline=NVML_TIMEOUT + 5,

@@ -130,7 +130,7 @@ class LeaseHolder:
                 self._client.replace(self._path(), lease, attempts=1)
         except KubeError as error:
             log.info(
-                "cannot release the lease; it ends by itself", extra={"lease": str(self.name), "error": str(error)}
+                "cannot release the lease; it expires by itself", extra={"lease": str(self.name), "error": str(error)}
             )
 
     def _run(self) -> None:

@@ -45,11 +45,11 @@ class ExtenderMetrics:
     def __init__(self) -> None:
         self.requests = RequestMetrics()
         self.events = PostingMetrics("ostler_extender")
-        self.placed = Counter("ostler_extender_pods_placed", "Pods that were given cells.")
+        self.placed = Counter("ostler_extender_pods_placed", "Pods that got cells.")
         self.victims = Counter("ostler_extender_victims", "Victims named to the scheduler, each time they are named.")
         self.forced = Counter(
             "ostler_extender_force_binds",
-            "Pods that the scheduler did not bind, by what became of binding them past it.",
+            "Pods that the scheduler did not bind, by the outcome of binding them past it.",
             ("result",),
             [("bound",), ("refused",), ("failed",)],
         )

@@ -165,7 +165,7 @@ class PluginMetrics(PluginObserver):
         )
         self.allocations = Counter(
             "ostler_allocations",
-            "Allocate calls of the kubelet: granted, refused (the pod asked for what cannot be given), or failed.",
+            "Allocate calls of the kubelet: granted, refused (a device cannot be allocated), or failed.",
             ("resource", "result"),
             _each([*_RESULTS.values(), "failed"]),
             per=("resource",),
@@ -259,13 +259,13 @@ class HoldsMetrics(HoldsObserver):
         self._clock = clocks.clock
         self.conflicts = Counter(
             "ostler_hold_conflicts",
-            "Times that a door (the one that lost) could not give a device, because it or what overlaps it was held.",
+            "Times that a door (the one that lost) refused a device, because it or an overlapping one was held.",
             ("door",),
             _each(Door),
         )
         self.waits = Counter(
             "ostler_release_waits",
-            "Times that an Allocate has waited for containers of a deleted pod, by whether the device was given then.",
+            "Times that an Allocate has waited for containers of a deleted pod, by whether it got the device.",
             ("outcome",),
             _each(["given", "refused"]),
         )

@@ -176,7 +176,7 @@ def inventory(figures: Figures) -> Iterator[Metric]:
     yield single("ostler_scan_interval_seconds", "Most seconds between two scans.", figures.scan_interval)
     yield single(
         "ostler_snapshot_generation",
-        "Number of the newest snapshot; it grows with every change and begins anew with the process.",
+        "Number of the newest snapshot; it grows with every change and restarts with the process.",
         figures.snapshot.generation,
     )
 

@@ -102,7 +102,7 @@ class Connection(BaseHTTPRequestHandler):
         except (OSError, HangUp):
             raise
         except Exception as error:  # the answer has begun: it can only end, and the log says why
-            log.exception("a watch could not go on")
+            log.exception("a watch could not continue")
             raise HangUp from error
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:

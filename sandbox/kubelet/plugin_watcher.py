@@ -293,7 +293,7 @@ class PluginWatcher:
             # The kubelet wraps an empty text around the cause, hence two colons.
             message = f"RegisterPlugin error -- failed to send registration status at socket {path}, err: : {error}"
             if not self._undo_failures:
-                log.warning("plugin was not told of its registration", extra={"path": path, "error": message})
+                log.warning("the plugin did not get the registration status", extra={"path": path, "error": message})
                 return
             self.registered.pop(path, None)
             handler.deregister(info.name, socket)

@@ -61,7 +61,7 @@ def check_root(root: Path) -> None:
     if root.resolve() == BUILT_IN.resolve():
         raise StandaloneError(
             f"--root: {BUILT_IN} is the folder of this machine's own kubelet; name another folder or leave --root out: "
-            f"the plugin's command finds it at {BUILT_IN} all the same"
+            f"the plugin's command finds it at {BUILT_IN} anyway"
         )
     if root.exists() and not root.is_dir():
         raise StandaloneError(f"--root: {root} is not a folder; name a folder")

@@ -282,4 +282,4 @@ class _Run:
         short = dict.fromkeys(name for each in self._sources for name in uncounted(each.needs, rooms.values()))
         if short:
             names = " and ".join(short)
-            yield f"{names}: not counted, since not every node tells how much it has (status.allocatable)"
+            yield f"{names}: not counted, since not every node reports how much it has (status.allocatable)"

@@ -173,7 +173,11 @@ def choose(*, udevd: bool, host_network: bool, host_users: bool) -> Reach:
             return Reach(EventState.UDEV)
         return Reach(EventState.KERNEL, hint=f"for names that udev gives: {_RUN_UDEV}")
     hint = _HOST_NETWORK if udevd else f"{_HOST_NETWORK} and {_RUN_UDEV}"
-    return Reach(EventState.KERNEL, "this network namespace is not the host's: its interfaces are not heard of", hint)
+    return Reach(
+        EventState.KERNEL,
+        "this network namespace is not the host's: the host's interfaces send no events here",
+        hint,
+    )
 
 
 def look(run_udev: Path = Path("/run/udev"), proc: Path = Path("/proc")) -> Reach:

@@ -195,7 +195,7 @@ def _kept(
     except NetlinkError as error:
         if last is None:
             unread.append(str(error))
-        errors.append(str(error) if last is None else f"{error}; what was read last is taken for true")
+        errors.append(str(error) if last is None else f"{error}; the last content counts")
         return last
 
 

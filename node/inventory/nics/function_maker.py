@@ -91,7 +91,7 @@ class SysfsVfMaker:
         folder = self._folder / address
         now = _read(folder, _NUMBER)
         if now != "0":
-            raise VfError(f"somebody has made {now} in the meantime", again=True)
+            raise VfError(f"another program has made {now} in the meantime", again=True)
         before = _probing(folder)
         wanted = before if autoprobe is None else str(int(autoprobe))
         if before is not None and wanted is not None and before != wanted:
@@ -122,7 +122,7 @@ def _refusal(error: OSError, path: Path) -> VfError:
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
         return VfError(_READ_ONLY.format(path=path, error=said))
     if error.errno == errno.EBUSY:
-        return VfError(f"the kernel says {said}: somebody is making some at this moment", again=True)
+        return VfError(f"the kernel says {said}: another program is making some at this moment", again=True)
     if error.errno == errno.ENODEV:
         return VfError("it was removed from the machine", again=True)
     return VfError(_REASONS.get(error.errno or 0, _OTHER).format(error=said))

@@ -55,7 +55,7 @@ class HostUses:
         reason = self._unread
         if not reason and self._asked and interface not in self._links:
             reason = "it is not in the agent's network namespace (hostNetwork: true)"
-        return f"may be used by the node itself, which ostler cannot tell: {reason}" if reason else ""
+        return f"may be used by the node itself, which ostler cannot find out: {reason}" if reason else ""
 
     def _stack(self, interface: str) -> list[str]:
         """The interface and all links above it, nearest first; a loop of masters ends where it began."""

@@ -119,7 +119,7 @@ def gpu_health(gpu: LocatedGpu, silent: str, node_missing: str) -> Health:
     if fatal is not None:
         return _fault(HealthState.UNHEALTHY, fatal, "the driver cannot open the GPU")
     if gpu.uuid is None:
-        reason = "its UUID cannot be read and is not remembered, so no container could be given it"
+        reason = "its UUID cannot be read and is not remembered, so no container can get it"
         return _health(HealthState.UNHEALTHY, reason, Recovery.AUTOMATIC)
     return _rows(facts) or _fabric(facts) or _notes(gpu, _own(facts.errors), node_missing)
 
@@ -129,7 +129,7 @@ def mig_health(mig: MigFacts, parent_name: str, parent: Health) -> Health:
     if parent.state is not HealthState.HEALTHY and not parent.usable:
         return _health(parent.state, f"its GPU {parent_name}: {parent.reason}", parent.recovery, parent.cause)
     if mig.uuid is None:
-        reason = "its UUID cannot be read, so no container could be given it"
+        reason = "its UUID cannot be read, so no container can get it"
         return _health(HealthState.UNHEALTHY, reason, Recovery.AUTOMATIC)
     own = _failed_calls(_own(mig.errors))
     if own is None and parent.state is not HealthState.HEALTHY:

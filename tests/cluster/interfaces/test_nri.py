@@ -75,7 +75,7 @@ def test_an_error_fails_the_sandbox_and_the_pods_events_have_its_text(pods: RigP
 
 def test_a_slow_answer_is_an_error_and_not_the_end_of_the_connection(pods: RigPods, heard: _Heard) -> None:
     pods.create(simple("slow-3"))
-    pods.wait_event("slow-3", "FailedCreatePodSandBox", "ostler goes on with it, and a later attempt finds it done")
+    pods.wait_event("slow-3", "FailedCreatePodSandBox", "ostler continues, and a later attempt finds it done")
     done = heard.wait("ran", "slow-3")
     pods.wait_phase("slow-3", "Running")
     later = [line for line in heard.lines("run", "slow-3") if line["time"] > done["time"]]

@@ -59,7 +59,7 @@ async def test_what_else_is_wrong_with_a_device_that_was_held_is_no_matter_for_t
     node.devices = (offered(gpu(0), rule=rule, healthy=False, reason="held a moment ago", cause=cause),)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
-    with pytest.raises(ClaimError, match="cannot be given to a claim: no CDI spec on this node defines"):
+    with pytest.raises(ClaimError, match="cannot be allocated to a claim: no CDI spec on this node defines"):
         await service.prepare(reference())
 
 

@@ -56,7 +56,7 @@ async def test_an_unhealthy_device_is_refused_with_its_reason(node: ClaimNode) -
     node.devices = (offered(gpu(0, health=ill("XID 79")), healthy=False, reason="XID 79", cause=Cause.HEALTH),)
     node.reader.put(claim(1, result(GPU0)))
     service = await node.started()
-    with pytest.raises(ClaimError, match=f"request gpu: device {GPU0} cannot be given to a claim: XID 79"):
+    with pytest.raises(ClaimError, match=f"request gpu: device {GPU0} cannot be allocated to a claim: XID 79"):
         await service.prepare(reference())
 
 
@@ -113,7 +113,7 @@ async def test_a_claim_whose_device_nodes_vanished_is_told_so(node: ClaimNode) -
     reason = "these device nodes are missing: /dev/nvidia1"
     node.devices = (offered(gpu(0), healthy=False, reason=reason, cause=Cause.UNFIT),)
     service.apply(node.view)
-    with pytest.raises(ClaimError, match=f"request gpu: device {GPU0} cannot be given to a claim: {reason}"):
+    with pytest.raises(ClaimError, match=f"request gpu: device {GPU0} cannot be allocated to a claim: {reason}"):
         await service.prepare(reference())
     assert len(service.records()) == 1, "the claim keeps the device until it is released"
 

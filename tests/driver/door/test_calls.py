@@ -201,7 +201,7 @@ async def test_a_call_is_answered_before_its_deadline(
     stub = v1_grpc.DRAPluginStub(connection)
     answer = await stub.NodePrepareResources(request("slow", "quick"), timeout=120)
     assert answer.claims["quick"].devices
-    late = "not finished within 0.2 s; the work goes on, and the kubelet will ask again"
+    late = "not finished within 0.2 s; the work continues, and the kubelet asks again"
     assert answer.claims["slow"].error == late
     assert left[0] is not None
     assert 0 < left[0] < 125  # gRPC adds a little.

@@ -90,7 +90,7 @@ async def test_a_slow_call_is_answered_in_time_and_goes_on(socket: Path) -> None
     async with serving(runtime_at(socket)) as runtime, running(socket) as watched:
         await eventually(lambda: runtime.plugins)
         gate = watched.sandboxes.hold("run s1")
-        with hurried(), pytest.raises(SandboxFailed, match=r"pod-1: not finished after 0.05 s; ostler goes on with it"):
+        with hurried(), pytest.raises(SandboxFailed, match=r"pod-1: not finished after 0.05 s; ostler continues"):
             await runtime.run(pod())
         assert not runtime.dropped
         gate.set()

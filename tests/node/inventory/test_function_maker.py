@@ -52,14 +52,14 @@ def test_a_failure_leaves_the_probing_of_drivers_as_it_was(kernel: SriovKernel) 
 def test_a_number_that_somebody_wrote_is_never_changed(tmp_path: Path) -> None:
     kernel = SriovKernel(tmp_path, physical(made=2))
     error = refusal(kernel)
-    assert (error.reason, error.again) == ("somebody has made 2 in the meantime", True)
+    assert (error.reason, error.again) == ("another program has made 2 in the meantime", True)
     assert kernel.written == []
 
 
 @pytest.mark.parametrize(
     ("code", "text", "again"),
     [
-        (errno.EBUSY, "the kernel says Device or resource busy: somebody is making some at this moment", True),
+        (errno.EBUSY, "the kernel says Device or resource busy: another program is making some at this moment", True),
         (errno.ENODEV, "it was removed from the machine", True),
         (errno.ENOMEM, "the kernel found no room for them (Cannot allocate memory); 'dmesg' says of what", False),
         (errno.ENOSPC, "boot with pci=assign-busses; or ask for fewer", False),

@@ -100,7 +100,7 @@ def test_member_of_a_vrf_or_with_an_ipv6_route_alone_is_in_use() -> None:
 def test_while_a_table_was_never_read_every_interface_may_serve_the_node() -> None:
     failed = "netlink: routes: Operation not permitted"
     network = NetworkFacts((HostLink("eth0"), HostLink("eth1")), errors=(failed,), unread=failed)
-    assert HostUses(network).of("eth1") == f"may be used by the node itself, which ostler cannot tell: {failed}"
+    assert HostUses(network).of("eth1") == f"may be used by the node itself, which ostler cannot find out: {failed}"
     known = replace(network, addresses=(HostAddress("eth0", "10.0.0.7/24"),))
     assert HostUses(known).of("eth0") == "has the node's address 10.0.0.7/24"
     assert HostUses(replace(network, unread=None)).of("eth1") == ""  # What was read last stands.
@@ -108,7 +108,7 @@ def test_while_a_table_was_never_read_every_interface_may_serve_the_node() -> No
 
 def test_interface_of_another_network_namespace_may_serve_the_node() -> None:
     assert use("eth1", HostLink("eth0")) == (
-        "may be used by the node itself, which ostler cannot tell: "
+        "may be used by the node itself, which ostler cannot find out: "
         "it is not in the agent's network namespace (hostNetwork: true)"
     )
     assert HostUses(None).of("eth1") == ""
@@ -119,7 +119,7 @@ def test_device_whose_use_is_unknown_tells_it_and_one_without_an_interface_is_fr
     network = NetworkFacts(errors=("netlink: links: refused",), unread="netlink: links: refused")
     found = seen(nics(one, other, network=network, interfaces=(interface(one, "eth0"),)))
     assert {name: device.host_use for name, device in found.items()} == {
-        "nic-0000-86-00-0": "may be used by the node itself, which ostler cannot tell: netlink: links: refused",
+        "nic-0000-86-00-0": "may be used by the node itself, which ostler cannot find out: netlink: links: refused",
         "nic-0000-86-00-1": "",
     }
 

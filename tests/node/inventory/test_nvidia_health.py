@@ -121,7 +121,7 @@ def test_gpu_without_uuid_and_memory_of_it_is_listed_unhealthy() -> None:
     assert device.uuid is None
     assert verdict(device) == (
         "unhealthy",
-        "its UUID cannot be read and is not remembered, so no container could be given it",
+        "its UUID cannot be read and is not remembered, so no container can get it",
         "automatic",
     )
 
@@ -165,7 +165,7 @@ def test_mig_device_without_uuid_is_unhealthy_and_alone_in_it() -> None:
     found = devices(node(a100(0, mig(0, 0, uuid=None), mig(1, 1))))
     assert verdict(found["mig-0000-1b-00-0-0-1"]) == (
         "unhealthy",
-        "its UUID cannot be read, so no container could be given it",
+        "its UUID cannot be read, so no container can get it",
         "automatic",
     )
     assert found["mig-0000-1b-00-0-1-1"].health.state is HealthState.HEALTHY

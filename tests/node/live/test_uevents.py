@@ -168,7 +168,7 @@ def test_the_best_way_to_hear_is_chosen_and_what_is_missed_is_named() -> None:
     assert bare.hint == "for names that udev gives: a read-only hostPath mount of /run/udev"
     pod = choose(udevd=False, host_network=False, host_users=True)
     assert pod.state is EventState.KERNEL
-    assert pod.missed == "this network namespace is not the host's: its interfaces are not heard of"
+    assert pod.missed == "this network namespace is not the host's: the host's interfaces send no events here"
     assert pod.hint == "hostNetwork: true in the pod's spec and a read-only hostPath mount of /run/udev"
     assert choose(udevd=True, host_network=False, host_users=True).hint == "hostNetwork: true in the pod's spec"
     users = choose(udevd=True, host_network=True, host_users=False)

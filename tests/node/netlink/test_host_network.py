@@ -93,7 +93,7 @@ def test_a_table_that_cannot_be_read_keeps_what_was_there_and_says_so() -> None:
     assert after.default_routes == before.default_routes
     assert after.addresses == ()
     assert after.unread is None
-    assert after.errors == ("netlink: routes: Operation not permitted; what was read last is taken for true",)
+    assert after.errors == ("netlink: routes: Operation not permitted; the last content counts",)
 
 
 def test_a_scan_of_gpus_has_the_facts_of_the_last_scan() -> None:

@@ -21,7 +21,7 @@ from tests.making.devices import further_port, gpu, intel, lacking, nic, rdma, s
 ALL = Rule("ostler.dev/nic")
 USE = "carries the default route"
 USED = "the node itself uses it: carries the default route"
-FIX = "; name it in a rule to offer it all the same"
+FIX = "; name it in a rule to offer it anyway"
 
 
 def shown(rule: Rule, *devices: Device, holds: Sequence[Hold] = (), host: Host | None = None) -> Offer:

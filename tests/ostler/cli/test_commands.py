@@ -101,7 +101,7 @@ def test_a_device_of_both_doors_says_how_each_offers_it(tmp_path: Path, capsys: 
     out = capsys.readouterr().out
     assert "nvidia.com/gpu (Healthy, by claims Healthy)" in out
     assert "nvidia.com/gpu (Healthy, by claims not)" in out
-    assert "by claims: it is in MIG mode, so that only its MIG devices can be given to claims" in out
+    assert "by claims: it is in MIG mode, so that only its MIG devices can be allocated to claims" in out
     assert main(["config", "check", str(written)]) == 0
     assert "offers nvidia.com/gpu through both doors (envvar; claims by CDI)" in capsys.readouterr().out
 

@@ -198,7 +198,7 @@ def test_requests_are_summed_up_as_the_scheduler_does(fit: Fit) -> None:
 def test_what_no_node_tells_of_is_said_to_be_left_out(fit: Fit) -> None:
     printed = fit([template(), pod("a", cpu="1", memory="1Gi")])
     assert printed.endswith(
-        "\nnote: cpu and memory: not counted, since not every node tells how much it has (status.allocatable)\n"
+        "\nnote: cpu and memory: not counted, since not every node reports how much it has (status.allocatable)\n"
     )
 
 

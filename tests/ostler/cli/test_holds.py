@@ -110,7 +110,7 @@ async def test_each_hold_is_a_line_beside_what_is_withheld(short_dir: Path, caps
     assert cells[4][:6] == ["gpu-2", "-", "process 41 (python3)", time, "draining", "plugin"]
     assert cells[5][:5] == ["-", "-", "-", "-", "dra"]
     assert cells[6] == ["gpu-3", "-", "-", "-", "-", "dra", "not told", "it is read"]
-    assert lines[7:] == ["gpu-0: could not be given to team/late", "pod resources: permission denied"]
+    assert lines[7:] == ["gpu-0: could not be allocated to team/late", "pod resources: permission denied"]
 
 
 async def test_programs_get_the_same_as_json(short_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def test_file_without_a_claim(explain: Explain, tmp_path: Path) -> None:
 def test_claim_that_has_its_devices(explain: Explain, tmp_path: Path) -> None:
     path = documents(tmp_path, having("x", "node-1-gpus", "gpu-0"))
     assert explain("-f", path, "--from", path, code=2) == (
-        f"ostler: {path}: claim x has its devices already; remove status.allocations to ask anew\n"
+        f"ostler: {path}: claim x has its devices already; remove status.allocations to ask again\n"
     )
 
 

@@ -116,7 +116,7 @@ async def test_tainted_and_withheld_devices_have_their_reason_among_the_slices()
         withheld = [device for device in devices if device["state"] == "withheld"]
         assert (len(published), len(withheld)) == (2, 2)
         assert {device["why"] for device in withheld} == {
-            "it is in MIG mode, so that only its MIG devices can be given to claims"
+            "it is in MIG mode, so that only its MIG devices can be allocated to claims"
         }
         box.hardware.fail(box.hardware.find(published[0]))
         await box.agent.rescan()

@@ -209,7 +209,7 @@ async def test_until_1_35_an_error_answer_to_the_notification_is_only_logged(
     kubelet = await node.kubelet(generation="1.35")
     await node.plugin(devices("d", 1), door="watcher", script=PluginScript(notify_error="no"))
     await kubelet.wait_for(GPU, healthy=1)
-    await eventually(lambda: "plugin was not told of its registration" in caplog.text, "the log line")
+    await eventually(lambda: "the plugin did not get the registration status" in caplog.text, "the log line")
     assert (await kubelet.admit(pod("p1"))).admitted
 
 
