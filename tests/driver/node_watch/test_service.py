@@ -3,55 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 
 import pytest
 
 from driver.node_watch.node_claims import NodeClaims
-from driver.node_watch.node_pods import PodsChanged
-from driver.node_watch.reading import ReadPace
-from driver.node_watch.reservations import READS, ReservationsChanged, reservation_of
+from driver.node_watch.reservations import READS, reservation_of
 from driver.resource_api.async_client import AsyncResourceApi
 from kube.bodies import JsonObject
 from kube.errors import NodeNotOurs
-from node.clocks import SystemClocks
-from node.events import EventBus
 from node.inventory.model import Device, DeviceKind
 from node.ledger.holds import Hold, HoldState
 from node.rules import Door
 from sandbox.apiserver.server import ApiServer
+from tests.driver.node_watch.following import following
 from tests.making.resource_api import async_api_of
-from tests.making.watched_node import DRIVER, NODE, SOON, TEAM, WatchedWorld
-from tests.waiting import background, eventually
-
-QUICK = ReadPace(per_second=1000.0, burst=1000, absent=SOON, later=SOON, pod=SOON)
-
-
-@asynccontextmanager
-async def following(
-    api: AsyncResourceApi,
-    *,
-    changed: Callable[[], None] = lambda: None,
-    check: Callable[[JsonObject], None] | None = None,
-    list_every: float = 0.01,
-) -> AsyncIterator[NodeClaims]:
-    bus = EventBus()
-    holders = NodeClaims(
-        api,
-        DRIVER,
-        NODE,
-        clocks=SystemClocks(clock=lambda: 1000.0, random=lambda: 0.5),
-        check=check,
-        bus=bus,
-        policy=SOON,
-        pace=QUICK,
-        list_every=list_every,
-    )
-    bus.subscribe(PodsChanged, lambda _: changed())
-    bus.subscribe(ReservationsChanged, lambda _: changed())
-    async with background(holders.run()):
-        yield holders
+from tests.making.watched_node import DRIVER, NODE, TEAM, WatchedWorld
+from tests.waiting import eventually
 
 
 def held(holders: NodeClaims) -> dict[str, str]:
@@ -315,67 +282,6 @@ async def test_nothing_is_missed_when_a_watch_ends(
         server.forget_history()
         await eventually(lambda: holders.gone(uid))
         assert holders.name_of(uid) == f"{TEAM}/p"
-
-
-async def test_before_the_first_list_nobody_is_gone(
-    server: ApiServer, world: WatchedWorld, api: AsyncResourceApi
-) -> None:
-    server.faults.add("watch", status=503, resource="pods", count=-1)
-    async with following(api) as holders:
-        await eventually(lambda: world.listed("pods") > 2)
-        assert not holders.synced
-        assert not holders.gone("6f1c2a9e-0000-4000-8000-000000000000")
-        assert "503" in holders.problems[0]
-        server.faults.clear()
-        await eventually(lambda: holders.gone("6f1c2a9e-0000-4000-8000-000000000000"))
-
-
-async def test_pods_never_seen_are_looked_for_by_one_list_for_all_and_not_more_often_than_allowed(
-    world: WatchedWorld, api: AsyncResourceApi
-) -> None:
-    async with following(api, list_every=3600.0) as holders:
-        await eventually(lambda: holders.synced)
-        assert world.listed("pods") == 1
-        unknown = [f"6f1c2a9e-0000-4000-8000-{n:012}" for n in range(100)]
-        assert not any(holders.gone(uid) for uid in unknown)
-        await eventually(lambda: all(holders.gone(uid) for uid in unknown))
-        assert (world.asked("list", "pods"), world.listed("pods")) == (1, 2)
-        # The next one has to wait, however many ask.
-        assert not any(holders.gone(uid.replace("6f", "7a")) for uid in unknown)
-        world.pod("news")
-        await eventually(lambda: any(pod == f"{TEAM}/news" for pod in names(holders, world)))
-        assert (world.asked("list", "pods"), world.listed("pods")) == (1, 2)
-
-
-def names(holders: NodeClaims, world: WatchedWorld) -> list[str]:
-    return [holders.name_of(str(each["metadata"]["uid"])) for each in world.store.list("pods")]
-
-
-async def test_a_pod_of_the_same_name_is_another_pod(world: WatchedWorld, api: AsyncResourceApi) -> None:
-    first = world.pod("p")
-    async with following(api) as holders:
-        await eventually(lambda: holders.name_of(first))
-        world.remove("p")
-        second = world.pod("p")
-        await eventually(lambda: holders.gone(first))
-        await eventually(lambda: holders.name_of(second))
-        assert not holders.gone(second)
-
-
-async def test_a_pod_that_is_over_is_gone_once_no_container_of_it_runs(
-    world: WatchedWorld, api: AsyncResourceApi
-) -> None:
-    uid = world.pod("p", "c")
-    world.claim("c", "gpu-0", users=(uid,))
-    async with following(api) as holders:
-        await eventually(holders.reservations)
-        # As an evicted pod looks for a moment, or one that a controller gave up.
-        world.status("p", phase="Failed", containerStatuses=[{"name": "c", "state": {"running": {}}}])
-        world.pod("after")
-        await eventually(lambda: f"{TEAM}/after" in names(holders, world))
-        assert not holders.gone(uid)
-        world.status("p", containerStatuses=[{"name": "c", "state": {"terminated": {"exitCode": 1}}}])
-        await eventually(lambda: holders.gone(uid))
 
 
 async def test_another_machines_node_gives_no_pods(

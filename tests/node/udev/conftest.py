@@ -22,7 +22,7 @@ PRELOAD = "libumockdev-preload.so.0"
 
 
 class UdevBed:
-    """The test bed's process; methods are those of ``tests.node.udev.testbed.Testbed``."""
+    """The test bed's process; methods are those of ``tests.node.udev.testbed``."""
 
     def __init__(self, process: asyncio.subprocess.Process, root: Path) -> None:
         self._process = process
