@@ -107,16 +107,16 @@ def _last_error() -> OSError:
 
 
 class DirectoryWatcher:
-    """Calls ``changed`` (on the loop) after anything in one of ``directories`` was created, removed or renamed."""
+    """Calls ``on_changed`` (on the loop) after anything in one of ``directories`` was created, removed or renamed."""
 
     def __init__(
         self,
         directories: Iterable[Path],
-        changed: Callable[[], None],
+        on_changed: Callable[[], None],
         open_watch: Callable[[], Inotify] = KernelInotify,
     ) -> None:
         self._directories = tuple(dict.fromkeys(directories))
-        self._changed = changed
+        self._on_changed = on_changed
         self._open = open_watch
         self._inotify: Inotify | None = None
         self._watched: dict[Path, FileId] = {}
@@ -141,7 +141,7 @@ class DirectoryWatcher:
                 self._watch_new()
                 looks = [self._look(directory) for directory in self.polled]
                 if any(looks):
-                    self._changed()
+                    self._on_changed()
                 # Watched folders only need a look in case they were hidden by a mount, which inotify does not tell.
                 await self._woken.wait_until(loop.time() + (POLL if self.polled else until_tick(SELDOM, loop.time())))
         finally:
@@ -175,7 +175,7 @@ class DirectoryWatcher:
                 self._watched[directory] = now
                 self._watches[watch] = directory
                 # What happened between the last look and this watch would otherwise be missed.
-                self._changed()
+                self._on_changed()
 
     def _drain(self) -> None:
         if self._inotify is None:
@@ -185,7 +185,7 @@ class DirectoryWatcher:
                 # The folder is gone and its watch with it; a new folder may get the same inode number.
                 self._watched.pop(self._watches.pop(watch, Path()), None)
                 self._woken.set()
-        self._changed()
+        self._on_changed()
 
     def _look(self, directory: Path) -> bool:
         try:

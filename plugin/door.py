@@ -125,8 +125,8 @@ class PluginDoor:
         self.bus.publish(StreamsChanged())
 
     def on_reading(self, reading: Reading) -> None:
-        """Take the devices that the kubelet counts as healthy; see ``KubeletView.heard``."""
-        self._view.heard(reading.began, reading.allocatable)
+        """Take the devices that the kubelet counts as healthy; see ``KubeletView.take_answer``."""
+        self._view.take_answer(reading.began, reading.allocatable)
 
     async def run(self) -> None:
         """Serve until cancelled; sockets are gone afterwards, unless handed over. A failing part ends all of it."""

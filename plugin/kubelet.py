@@ -185,7 +185,7 @@ class KubeletView:
         self._later.append(self._clock() + seconds)
         self._woken.set()
 
-    def heard(self, asked_at: float, healthy: Iterable[tuple[str, str]] | None) -> None:
+    def take_answer(self, asked_at: float, healthy: Iterable[tuple[str, str]] | None) -> None:
         """Take an answer that another part got at this time (monotonic): resource and id of every healthy device.
 
         It replaces the next regular question if that is due soon enough. ``healthy``: None if the kubelet refused.

@@ -2,7 +2,7 @@
 
 A scheduler that places pods on devices writes them into the pod's annotations when it binds it. The kubelet names no
 pod when it asks which devices to prefer; ``plugin.record_choice`` guesses it. If the guess is wrong, the pods have each
-other's devices, and ``RecordBook.heard`` swaps the records.
+other's devices, and ``RecordBook.settle`` swaps the records.
 
 The kubelet may hear of a pod before the agent does. It never asks for a pod that does not exist, so if no known pod can
 be asking, ``Arrivals`` waits a moment for the one that is.
@@ -232,7 +232,7 @@ class RecordBook:
         known = self._resources[resource].numbers if resource in self._resources else {}
         return sorted(ids, key=lambda id_: (known.get(id_, len(known) + MOST_DEVICES), id_))
 
-    def heard(self, allocated: Mapping[str, Mapping[str, frozenset[str]]]) -> list[RecordSettled]:
+    def settle(self, allocated: Mapping[str, Mapping[str, frozenset[str]]]) -> list[RecordSettled]:
         """Take what the kubelet has given: by the pod's UID and the resource, ids. Returns what is settled by that.
 
         A pod is settled once it has as many devices as it asks for.

@@ -197,7 +197,7 @@ class NodeDoorsKeeper:
     def _learned(self) -> None:
         features, before = self.features, self._known
         self._set(replace(before, support=features.support, counters=features.counters, look=features.look))
-        if not _say_the_same(before, self._known):
+        if not _are_the_same(before, self._known):
             self._bus.publish(OfferChanged())
 
     def _set(self, known: KnownDoors) -> None:
@@ -227,7 +227,7 @@ class NodeDoorsKeeper:
             try:
                 await asyncio.to_thread(save, self._state_dir, known)
             except WriteFailed as error:
-                if known.look.at and _say_the_same(known, self._saved):
+                if known.look.at and _are_the_same(known, self._saved):
                     # The look on the disk counts until it is old. One that was withdrawn has to be.
                     log.info("the look at the API server is not remembered", extra={"error": str(error)})
                     continue
@@ -255,7 +255,7 @@ class NodeDoorsKeeper:
         return SeenNode(words_of(body))
 
 
-def _say_the_same(one: KnownDoors, other: KnownDoors) -> bool:
+def _are_the_same(one: KnownDoors, other: KnownDoors) -> bool:
     """Whether both say the same, at most of different times."""
     return replace(one, look=other.look) == other
 

@@ -91,7 +91,7 @@ class CallConnection:
                     if connection == self._served:
                         self._begin(message)
                     else:
-                        self._hear(message)
+                        self._take_answer(message)
         finally:
             self.close()
 
@@ -132,7 +132,7 @@ class CallConnection:
             raise RpcFailed(response.status.code, response.status.message)
         return bytes(response.payload)
 
-    def _hear(self, message: Message) -> None:
+    def _take_answer(self, message: Message) -> None:
         """An answer to one of our calls; dropped if nobody waits for it any more."""
         if message.type != MessageType.RESPONSE:
             raise ProtocolError("it sent a request where only responses are allowed")

@@ -20,7 +20,7 @@ from node.files import FileError, JsonValue, RecordSchemaUnknown, read_record, w
 from node.inventory.facts import NodeFacts
 from node.inventory.model import Device, DeviceKind, is_gone
 from node.inventory.nics.memory import RememberedNic, lasting, nics_from_data, nics_to_data
-from node.inventory.nics.parts import learned_nics
+from node.inventory.nics.parts import nics_to_remember
 from node.values import Value, value
 
 log = logging.getLogger("ostler.inventory")
@@ -56,7 +56,7 @@ class Identities(Value):
         """The address at which a UUID was last seen."""
         return next((address for address, known in self.pairs if known == uuid), None)
 
-    def learned(self, devices: Iterable[Device], facts: NodeFacts | None) -> Identities:
+    def updated(self, devices: Iterable[Device], facts: NodeFacts | None) -> Identities:
         """The identities updated from these devices and facts; a GPU that moved is forgotten in its old slot.
 
         ``facts``: None if only GPUs were read, which leaves what is known of NICs as it is.
@@ -69,7 +69,7 @@ class Identities(Value):
         former = {uuid: address for uuid, address in self.former if uuid not in moved} | replaced
         # An address may carry another GPU now, and a UUID may only be at one address.
         pairs = tuple(sorted({**kept, **seen}.items()))
-        nics = self.nics if facts is None else learned_nics(self.nics, facts)
+        nics = self.nics if facts is None else nics_to_remember(self.nics, facts)
         return Identities(pairs, nics, tuple(former.items())[-_FORMER:])
 
     @property

@@ -178,7 +178,7 @@ class Scanner:
         nics = self._nics = tuple(nic_devices(facts, identities)) if known_nics is None else known_nics
         present = devices_of(facts, identities, nics=nics)
         devices = retained(present, self._expected(previous.devices, present), facts.sysfs, now)
-        learned = identities.learned(devices, facts if known_nics is None else None)
+        learned = identities.updated(devices, facts if known_nics is None else None)
         self._identities.save(learned)
         devices = self._uses.applied(devices, now)
         known = {device.name: device for device in previous.devices}

@@ -252,7 +252,7 @@ class PodRecords:
         self._settle()
 
     def _settle(self) -> None:
-        for settled in self._book.heard(self._allocated):
+        for settled in self._book.settle(self._allocated):
             self._note(settled.pod, settled.resource, settled.actual, allocated=True)
             if settled.partner is not None:
                 self._note(settled.partner, settled.resource, settled.recorded)

@@ -107,4 +107,4 @@ def attributes(device: Device) -> dict[str, object]:
 
 def learned(facts: NodeFacts, before: Identities | None = None) -> Identities:
     before = before or Identities()
-    return before.learned(devices_of(facts, before), facts)
+    return before.updated(devices_of(facts, before), facts)

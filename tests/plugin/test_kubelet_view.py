@@ -170,12 +170,12 @@ async def test_what_somebody_else_has_asked_stands_in_for_the_next_question(shor
         half = PACE.every / 2
         for number in range(2, 5):
             before = view.answer
-            view.heard(now + half - 1, [("a.b/c", "d0")])
+            view.take_answer(now + half - 1, [("a.b/c", "d0")])
             assert view.answer is before, "too early: the next question is far"
             now += half
-            view.heard(now, None)
+            view.take_answer(now, None)
             assert view.answer is before, "the kubelet refused that question"
-            view.heard(now, [("a.b/c", "d0"), ("a.b/c", "d1")])
+            view.take_answer(now, [("a.b/c", "d0"), ("a.b/c", "d1")])
             assert view.answer is not None
             assert (view.answer.number, view.answer.asked_at, len(told)) == (number, now, number)
             assert view.answer.ids == {"a.b/c": {"d0", "d1"}}
@@ -185,16 +185,16 @@ async def test_what_somebody_else_has_asked_answers_no_question_with_a_reason(sh
     path = short_dir / "kubelet.sock"
     async with viewing(path) as (view, told):
         # Nobody wants anything yet.
-        view.heard(time.monotonic(), [("a.b/c", "d0")])
+        view.take_answer(time.monotonic(), [("a.b/c", "d0")])
         assert (view.answer, told) == (None, [])
         async with serving(path) as kubelet:
             view.want(0)
             await eventually(lambda: told)
             # The last question is a moment ago.
-            view.heard(time.monotonic(), [("a.b/c", "d0")])
+            view.take_answer(time.monotonic(), [("a.b/c", "d0")])
             # The kubelet may not have seen yet what this question is for.
             view.want(0.05)
-            view.heard(time.monotonic() + PACE.every, [("a.b/c", "d0")])
+            view.take_answer(time.monotonic() + PACE.every, [("a.b/c", "d0")])
             assert len(told) == 1
             await eventually(lambda: kubelet.asked == 2)
             assert view.answer is None or view.answer.ids == {}

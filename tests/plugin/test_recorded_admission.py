@@ -80,7 +80,7 @@ def test_a_promise_does_not_bring_up_an_unhealthy_device() -> None:
     node.servicer._listing.update(tuple(listing.values()))
     node.servicer.use(PlacementMap())
     records.replaced([record("b", "g0", sizes=[1], namespace="else")])
-    records.heard({})
+    records.settle({})
     assert node.servicer._recorded(records, _asking(["g0", "g1"], 1), ()) == ["g0"]
 
 
@@ -103,8 +103,8 @@ def test_pods_of_one_size_always_end_with_one_record_each_in_whatever_order_they
     outcomes = []
     for pod in random.sample(pods, len(pods)):
         assert node.admit(pod.uid, size) in recorded
-        outcomes += [] if late else records.heard(node.pods)
-    outcomes += records.heard(node.pods)
+        outcomes += [] if late else records.settle(node.pods)
+    outcomes += records.settle(node.pods)
     assert len(outcomes) == len(pods)
     assert RecordOutcome.OTHER not in {each.outcome for each in outcomes}
     assert {uid: records.recorded(GPU, next(p for p in pods if p.uid == uid)) for uid in node.pods} == {
@@ -127,8 +127,8 @@ def test_any_mixture_of_pods_gets_as_many_devices_as_it_asks_for_and_the_records
         if size <= len(node.free):
             node.admit(uid, size)
             if random.random() < 0.5:
-                records.heard(node.pods)
-    records.heard(node.pods)
+                records.settle(node.pods)
+    records.settle(node.pods)
     for pod in pods:
         if pod.uid in node.pods and records.recorded(GPU, pod):
             assert records.recorded(GPU, pod) == node.pods[pod.uid][GPU]
@@ -173,6 +173,6 @@ def test_every_pod_gets_what_is_recorded_for_it_however_late_the_agent_hears_of_
             if pod.devices and is_free:
                 assert node.pods[pod.uid][GPU] == frozenset(pod.devices)
             if random.random() < 0.5:
-                records.heard(node.pods)
+                records.settle(node.pods)
 
     play(scenario())

@@ -51,7 +51,7 @@ def test_a_pod_without_a_record_that_is_before_another_gets_nothing_of_it() -> N
     first, second, third = (records.choose(GPU, ALL, [], 2) for _ in range(3))
     assert first == RecordedChoice("uid-plain", promised=frozenset({"g0", "g1"}))
     assert second == third == RecordedChoice("uid-a", frozenset({"g0", "g1"}))
-    assert records.heard({"uid-plain": {GPU: frozenset({"g6", "g7"})}}) == [], "nothing was recorded for it"
+    assert records.settle({"uid-plain": {GPU: frozenset({"g6", "g7"})}}) == [], "nothing was recorded for it"
     records.deleted("uid-plain")
     assert not records.knows(GPU, ALL, [], 1)
 
@@ -75,10 +75,10 @@ def test_a_pod_asks_for_each_of_its_resources() -> None:
     pod = replace(record("a", "g0"), sizes={GPU: ContainerSizes((1,)), "nic": ContainerSizes((1,))}, is_asking=True)
     records = book(pod)
     records.offered("nic", {}, PlacementMap())
-    assert [each.outcome for each in records.heard({"uid-a": {GPU: frozenset({"g0"})}})] == [RecordOutcome.HONOURED]
+    assert [each.outcome for each in records.settle({"uid-a": {GPU: frozenset({"g0"})}})] == [RecordOutcome.HONOURED]
     assert not records.knows(GPU, ALL, [], 1)
     assert records.knows("nic", ["n0"], [], 1)
-    assert records.heard({"uid-a": {GPU: frozenset({"g0"}), "nic": frozenset({"n0"})}}) == []
+    assert records.settle({"uid-a": {GPU: frozenset({"g0"}), "nic": frozenset({"n0"})}}) == []
     assert not records.knows("nic", ["n0"], [], 1)
 
 
@@ -144,17 +144,17 @@ def test_an_init_container_passes_its_devices_on() -> None:
 def test_pods_that_have_each_others_devices_swap_their_records() -> None:
     first, second = record("a", "g0", "g1", bound=1), record("b", "g2", "g3", bound=2)
     records = book(first, second)
-    (settled,) = records.heard({second.uid: {GPU: frozenset({"g0", "g1"})}})
+    (settled,) = records.settle({second.uid: {GPU: frozenset({"g0", "g1"})}})
     assert (settled.outcome, settled.pod, settled.partner) == (RecordOutcome.SWAPPED, second, first)
     assert chosen(records, ALL, 2) == ["g2", "g3"], "the first pod has the second one's record now"
-    (settled,) = records.heard({first.uid: {GPU: frozenset({"g2", "g3"})}})
+    (settled,) = records.settle({first.uid: {GPU: frozenset({"g2", "g3"})}})
     assert (settled.outcome, settled.partner) == (RecordOutcome.SWAPPED, None)
-    assert records.heard({first.uid: {GPU: frozenset({"g2", "g3"})}}) == []
+    assert records.settle({first.uid: {GPU: frozenset({"g2", "g3"})}}) == []
 
 
 def test_pods_of_one_reading_swap_as_well() -> None:
     first, second = record("a", "g0", "g1", bound=1), record("b", "g2", "g3", bound=2)
-    found = book(first, second).heard(
+    found = book(first, second).settle(
         {first.uid: {GPU: frozenset({"g2", "g3"})}, second.uid: {GPU: frozenset({"g0", "g1"})}}
     )
     assert [(each.outcome, each.partner) for each in found] == [
@@ -176,21 +176,21 @@ def test_cells_that_are_not_equal_are_not_swapped() -> None:
         records.offered(GPU, devices, PlacementMap(topology))
         first, second = record("a", *near, bound=1), record("b", *other, bound=2)
         records.replaced([first, second])
-        (settled,) = records.heard({first.uid: {GPU: frozenset(other)}})
+        (settled,) = records.settle({first.uid: {GPU: frozenset(other)}})
         assert settled.outcome is outcome
 
 
 def test_a_pod_is_settled_once_it_has_all_of_its_devices() -> None:
     records = book(record("a", "g0", "g1", sizes=[1, 1]))
-    assert records.heard({"uid-a": {GPU: frozenset({"g0"})}}) == []
-    (settled,) = records.heard({"uid-a": {GPU: frozenset({"g0", "g1"})}})
+    assert records.settle({"uid-a": {GPU: frozenset({"g0"})}}) == []
+    (settled,) = records.settle({"uid-a": {GPU: frozenset({"g0", "g1"})}})
     assert settled.outcome is RecordOutcome.HONOURED
     assert records.pending(GPU) == ()
 
 
 def test_pods_that_are_gone_are_forgotten() -> None:
     records = book(record("a", "g0"), record("b", "g1"))
-    records.heard({"uid-a": {GPU: frozenset({"g0"})}})
+    records.settle({"uid-a": {GPU: frozenset({"g0"})}})
     records.deleted("uid-a")
     records.deleted("never-seen")
     records.applied(record("a", "g0"))

@@ -100,7 +100,7 @@ def nic_parts(facts: NodeFacts, remembered: Iterable[RememberedNic]) -> list[Nic
     return parts
 
 
-def learned_nics(remembered: tuple[RememberedNic, ...], facts: NodeFacts) -> tuple[RememberedNic, ...]:
+def nics_to_remember(remembered: tuple[RememberedNic, ...], facts: NodeFacts) -> tuple[RememberedNic, ...]:
     """The memory after this scan; entries that stay the same are the very same objects.
 
     Forgotten: functions that are not on the bus any more, have another driver, or none. While sysfs cannot be read

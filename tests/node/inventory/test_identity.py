@@ -17,32 +17,32 @@ TWO = Identities((("0000:1b:00.0", uuid(0)), ("0000:2b:00.0", uuid(1))))
 
 def test_every_gpu_with_address_and_uuid_is_learned_and_no_mig_device() -> None:
     found = devices_of(node(a100(0, mig(0, 0)), gpu(1)), Identities())
-    assert Identities().learned(found, NodeFacts()) == TWO
+    assert Identities().updated(found, NodeFacts()) == TWO
 
 
 def test_lost_gpu_is_not_forgotten() -> None:
-    assert TWO.learned(devices_of(node(gpu(0)), Identities()), NodeFacts()) == TWO
+    assert TWO.updated(devices_of(node(gpu(0)), Identities()), NodeFacts()) == TWO
 
 
 def test_gpu_put_into_another_slot_is_forgotten_in_its_old_one() -> None:
     moved = devices_of(node(gpu(1, uuid=uuid(0))), Identities())
-    assert ONE.learned(moved, NodeFacts()) == Identities((("0000:2b:00.0", uuid(0)),))
+    assert ONE.updated(moved, NodeFacts()) == Identities((("0000:2b:00.0", uuid(0)),))
 
 
 def test_replaced_gpu_is_known_by_its_new_uuid() -> None:
     replaced = devices_of(node(gpu(0, uuid="GPU-new")), Identities())
-    assert ONE.learned(replaced, NodeFacts()).uuid_of("0000:1b:00.0") == "GPU-new"
+    assert ONE.updated(replaced, NodeFacts()).uuid_of("0000:1b:00.0") == "GPU-new"
 
 
 def test_a_replaced_gpu_is_remembered_by_its_place_until_the_next_boot_or_until_it_is_back(tmp_path: Path) -> None:
     replaced = devices_of(node(gpu(0, uuid="GPU-new")), Identities())
-    known = ONE.learned(replaced, NodeFacts())
+    known = ONE.updated(replaced, NodeFacts())
     assert known.former == ((uuid(0), "0000:1b:00.0"),)
     path = tmp_path / "identities.json"
     IdentityStore(path, "boot-1").save(known)
     assert IdentityStore(path, "boot-1").load() == known
     assert IdentityStore(path, "boot-2").load().former == ()
-    assert known.learned(devices_of(node(gpu(0)), Identities()), NodeFacts()).former == (("GPU-new", "0000:1b:00.0"),)
+    assert known.updated(devices_of(node(gpu(0)), Identities()), NodeFacts()).former == (("GPU-new", "0000:1b:00.0"),)
 
 
 def test_identities_survive_a_restart(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ sysfses = st.builds(
     errors=st.sampled_from([(), ("odd",)]),
 )
 nodes = st.builds(NodeFacts, sysfs=st.one_of(st.none(), sysfses), network=st.one_of(st.none(), networks))
-memories = nodes.map(lambda facts: Identities().learned((), facts))
+memories = nodes.map(lambda facts: Identities().updated((), facts))
 
 
 def devices_are_uniquely_named_labels_with_sorted_attributes(
@@ -158,7 +158,7 @@ def kind_does_not_depend_on_what_is_visible(facts: NodeFacts, remembered: Identi
         return
     kinds = {device.pci_address: device.kind for device in nic_devices(facts, remembered)}
     hidden = replace(facts, sysfs=replace(facts.sysfs, interfaces=(), rdma=()))
-    for device in nic_devices(hidden, remembered.learned((), facts)):
+    for device in nic_devices(hidden, remembered.updated((), facts)):
         assert kinds[device.pci_address] is device.kind
 
 
@@ -170,7 +170,7 @@ def nics_that_go_into_pods_keep_their_names_and_health(
     hidden = replace(facts, sysfs=replace(facts.sysfs, interfaces=(), rdma=()))
     before = {device.name: device for device in nic_devices(facts, remembered)}
     kernel = {each.address for each in facts.sysfs.pci if each.driver == "mlx5_core"}
-    after = {device.name: device for device in nic_devices(hidden, remembered.learned((), facts))}
+    after = {device.name: device for device in nic_devices(hidden, remembered.updated((), facts))}
     for name, device in before.items():
         if device.pci_address in kernel and device.text("auxDevice") == "":
             assert after[name].health == device.health
@@ -179,8 +179,8 @@ def nics_that_go_into_pods_keep_their_names_and_health(
 
 
 def memory_is_learned_once_and_survives_the_disk(facts: NodeFacts, remembered: Identities, random: Random) -> None:
-    learned = remembered.learned((), facts)
-    assert learned.learned((), facts) == learned
+    learned = remembered.updated((), facts)
+    assert learned.updated((), facts) == learned
     assert nics_from_data(nics_to_data(learned.nics)) == learned.nics
 
 

@@ -136,8 +136,8 @@ def test_devices_of_gpus_without_changes_are_not_made_again() -> None:
 
 def what_is_learned_is_one_uuid_per_address_and_learned_once(facts: NodeFacts, remembered: Identities) -> None:
     found = devices_of(facts, remembered)
-    learned = remembered.learned(found, facts)
-    assert learned.learned(found, facts) == learned
+    learned = remembered.updated(found, facts)
+    assert learned.updated(found, facts) == learned
     assert list(learned.addresses) == sorted(set(learned.addresses))
 
 

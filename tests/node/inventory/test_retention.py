@@ -227,7 +227,7 @@ def test_nic_bound_to_another_driver_tells_of_itself() -> None:
 
 def test_gone_gpu_is_not_learned_again() -> None:
     found = kept(node(gpu(1, uuid="GPU-9"), pci=(function(1),)), WHOLE)
-    assert Identities().learned(found.values(), NodeFacts()).addresses == ("0000:2b:00.0",)
+    assert Identities().updated(found.values(), NodeFacts()).addresses == ("0000:2b:00.0",)
 
 
 def test_what_is_gone_does_not_count_as_a_mix_of_profiles() -> None:
