@@ -155,7 +155,7 @@ class MovedInterfaces:
     """The network interfaces that move into the pods of claims: none here, ``ClaimInterfaces`` moves them."""
 
     def check(self, record: ClaimRecord) -> None:
-        """Raise ``ClaimError`` if the pods of a claim that is to be prepared can never have its interfaces."""
+        """Raise ``ClaimError`` before a preparation if the pods of the claim can never have its interfaces."""
 
     def expect(self, record: ClaimRecord) -> None:
         """The claim is prepared: move its interfaces when its pod's sandbox starts."""

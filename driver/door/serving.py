@@ -123,7 +123,7 @@ def _unprepared(response: Any, outcomes: Mapping[str, Outcome]) -> Message:
 
 
 class RegisteredDoor(Protocol):
-    """The door that serves one pair of sockets after the other: it learns on which of them the kubelet speaks."""
+    """The door that serves one pair of sockets after the other: it learns which of them the kubelet calls."""
 
     def kubelet_asked(self, sockets: DoorSockets) -> None:
         """See ``node.kubelet.watcher_service.Registrant``."""

@@ -1,6 +1,7 @@
 """Moves the interfaces of a claim in a worker thread and takes them back, counts it, and reports it.
 
-``ClaimInterfaces`` decides what is to move. This module keeps what is out and why it is not where it should be.
+``ClaimInterfaces`` decides which interfaces move. This module keeps those that are out, and why one is not where it
+should be.
 """
 
 from __future__ import annotations

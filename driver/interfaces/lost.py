@@ -1,4 +1,4 @@
-"""Lost interfaces: neither the node nor their pod had them when they were to come back. They are restored on sight.
+"""Lost interfaces: neither the node nor their pod had them when they should have come back. They are restored on sight.
 
 A process of a pod with the right to do so can keep an interface in a network namespace of its own for as long as it
 lives, and the interface comes back with whatever the pod gave it. No pod may hang for that, so the claim is released.

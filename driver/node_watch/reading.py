@@ -170,7 +170,7 @@ class ReadingOrder:
     def set_lead(self, seconds: float, now: float) -> None:
         """Give a pod its first turn only so many seconds after it came, also one that waits for it.
 
-        A pod that names a claim which another pod has named gets it at once, for that claim is to be read again.
+        A pod that names a claim which another pod has named gets it at once, since that claim must be read again.
         """
         self._lead = seconds
         for pod in self._pods.values():

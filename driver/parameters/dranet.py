@@ -1,9 +1,9 @@
 """DRANET's parameters: an interface as ostler moves it, or an error with what to write instead.
 
-Pure. DRANET's form has no versions; an empty text, list or object and false ask for nothing, as in its decoder. What
-means the same in ostler is served. Refused is what ostler does not do (DHCP, VRF, profiles of a webhook), what it
-leaves to the node, because an interface keeps it while it moves (sizes of segments, private flags), and what DRANET
-does in another way: it adds routes and rules to those of the node, which ostler keeps only if nothing else is said.
+Pure. DRANET's form has no versions; an empty text, list or object and false ask for nothing, as in its decoder. ostler
+serves what means the same here, and refuses what it does not do (DHCP, VRF, profiles of a webhook), what it leaves to
+the node, because an interface keeps it while it moves (sizes of segments, private flags), and what DRANET does in
+another way: it adds routes and rules to those of the node, which ostler keeps unless the parameters set others.
 
 A claim's author may set what ``driver.parameters.interface_values`` lets a claim set in ostler's own form.
 """

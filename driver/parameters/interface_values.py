@@ -43,7 +43,7 @@ _RESERVED = {
 OF_NODES = re.compile(
     r"cni|docker|cbr|br-|virbr|kube-|nodelocaldns|flannel|cilium|lxc|cali|tunl|vxlan|genev|ovs|ovn|veth"
 )
-"""How interfaces are called that network plugins make on nodes.
+"""Names of interfaces that network plugins make on nodes.
 
 If a pod's network namespace vanishes, the kernel moves its interfaces to the node under the names that they have, and a
 plugin that finds one in the place of its own serves no pod of the node until ostler has renamed it.

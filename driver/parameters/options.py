@@ -58,8 +58,8 @@ DeviceKey = tuple[str, str, str]
 class DeviceParameters(Value):
     """The options of each device of a claim, by ``AllocatedDevice.key``.
 
-    ``sharing``: of the devices that have such a section; the last one counts, as a whole. ``interfaces``: what the
-    interfaces that move into the pod are to be there.
+    ``sharing``: of the devices that have such a section; the last one counts, as a whole. ``interfaces``: the settings
+    in the pod of interfaces that move there.
     """
 
     options: Mapping[DeviceKey, EditOptions]

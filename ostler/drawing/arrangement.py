@@ -108,7 +108,7 @@ def _gpus(member: Box | Place) -> bool:
 
 
 def _block(member: Box | Place, upward: bool) -> Block:
-    """A member with GPUs at the lower edge; ``upward``: it will be turned upside down, and is to read well then."""
+    """A member with GPUs at the lower edge; ``upward``: it will be turned upside down, and must be readable then."""
     if isinstance(member, Place):
         return Block(CARD_WIDTH, CARD_HEIGHT, (Rectangle(member, 0, 0, CARD_WIDTH, CARD_HEIGHT),))
     inner = _content(member, upward)

@@ -104,7 +104,7 @@ class CheckWriter:
 
 
 def is_ours(body: JsonObject) -> bool:
-    """Whether an AdmissionCheck is to be answered here."""
+    """Whether this controller answers an AdmissionCheck."""
     return text_at(body, "spec", "controllerName") == CONTROLLER
 
 
