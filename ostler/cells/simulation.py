@@ -1,7 +1,7 @@
 """Runs a trace of jobs through the virtual clusters, and through plain quotas on the same GPUs, to compare them.
 
 Time is the trace's own. Whenever a job comes or ends, the waiting jobs are tried in the order of priority and arrival;
-those behind one that does not fit are tried as well. A preempted job begins anew.
+those behind one that does not fit are tried as well. A preempted job starts over.
 
 Plain quotas: a virtual cluster may use as many GPUs as its cells have, on any node. A pod goes to the node with the
 fewest free GPUs that are enough, and gets those with the lowest numbers. Opportunistic jobs use what is free and give
