@@ -41,11 +41,11 @@ class Cause(StrEnum):
     """It is not there any more: destroyed on purpose (MIG instances, virtual functions), or fallen off the bus."""
     LINK_DOWN = "link_down"
     MIG_MODE = "mig_mode"
-    """A GPU in MIG mode: its instances are what can be given."""
+    """A GPU in MIG mode: only its instances can be allocated."""
     UNMOVABLE = "unmovable"
     """Its interface moves into the pod, but the container runtime does not say when pods start."""
     UNFIT = "unfit"
-    """Something that its containers would need is not there."""
+    """Something that its containers need is missing."""
 
 
 @quick

@@ -49,7 +49,7 @@ def whole_of_partition(name: str) -> str:
 
 @value
 class MigLayout(Value):
-    """How GPUs are divided, whoever wants it: an instance of each profile; without ``enabled``, MIG mode is off.
+    """How GPUs are divided: an instance of each profile; without ``enabled``, MIG mode is off.
 
     ``gpus``: the driver's numbers of the GPUs, None for all. ``models``: PCI device and vendor ids such as
     ``0x233010de``, empty for any.
@@ -89,7 +89,7 @@ class PartitionMaker(Protocol):
 
     @property
     def fault(self) -> str:
-        """Why what an earlier process made is not known, so that it is never removed; empty if it is known."""
+        """Why the partitions of an earlier process are unknown, and so never removed; empty if they are known."""
 
     def make(self, gpu: Device, shape: PartitionShape, owner: str) -> Partition:
         """The partition of this shape for this owner, which exists when the call returns; turns MIG mode on if needed.

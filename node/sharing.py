@@ -89,7 +89,8 @@ class Sharing(Value):
         return tuple((name, limit if limit is not None and name == MEMORY else amount) for name, amount in parts)
 
     def client_amounts(self, device: Device, amounts: Amounts) -> Amounts:
-        """What a client of MPS may use with a share of this size: the bound of threads of a replica is the rule's."""
+        """The amounts that a client of MPS may use with a share of this size; the rule bounds the threads of a
+        replica."""
         part, percent = dict(self.replica_amounts(device)).get(COMPUTE, 0), MILLION // 100
         if self.thread_percentage is None or dict(amounts).get(COMPUTE, 0) // percent != part // percent:
             return amounts
@@ -195,6 +196,7 @@ def too_little_left(short: Iterable[str]) -> str:
 
 
 def fit_within(shares: Iterable[Amounts], whole: Amounts) -> bool:
-    """Whether all of these shares together are no more than the whole has; an amount that it lacks fits not at all."""
+    """Whether all of these shares together are no more than the whole has; an amount that the whole lacks never
+    fits."""
     sizes = dict(whole)
     return all(amount <= sizes.get(name, 0) for name, amount in total(shares).items())

@@ -3,7 +3,7 @@
 A kubelet that refuses one of the two does not start. Which forms it reads, in which order, and with which checksums
 differs by its version, so a file that 1.37 accepts may stop 1.36 and the other way round: kubelets from 1.37 on write
 the content twice, for themselves (``data``) and for older kubelets. Invariant: what a real kubelet refuses is refused
-here, with its error. Only the policy is not compared, because a file does not tell how its kubelet is configured.
+here, with its error. Only the policy is not compared, because a file does not say how its kubelet is configured.
 
 ``cpu_state.py`` and ``memory_state.py`` have the content of each. Rules and texts:
 tests/vectors/kubelet/resource_managers.jsonl. Pure.

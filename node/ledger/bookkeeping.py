@@ -172,7 +172,7 @@ class Bookkeeping:
         self._running = self._over = False
 
     def doubted(self, resource: str, devices: Sequence[OfferedDevice]) -> Awaitable[None] | None:
-        """What Allocate must wait for before it allocates these; see ``plugin.admission.Admission``.
+        """The condition that an Allocate of these must await; see ``plugin.admission.Admission``.
 
         The kubelet's record is searched for every id of the device, which may have had another resource or id when a
         pod got it.
@@ -257,7 +257,8 @@ class Bookkeeping:
         raise error
 
     def unlisted(self) -> Awaitable[None] | None:
-        """What GetPreferredAllocation must wait for before it chooses shares; see ``plugin.admission.Admission``.
+        """The condition that GetPreferredAllocation must await before it chooses shares; see
+        ``plugin.admission.Admission``.
 
         Once ``run`` has ended nothing waits, and neither does anything if the kubelet was asked and did not answer.
         """

@@ -71,8 +71,8 @@ class OfferContext(Value):
     ) -> Hold | None:
         """The hold that excludes allocating the device through this door, apart from holds of that door itself.
 
-        ``counted``: the door's scheduler knows by itself which devices exclude each other. ``shared``: it gives shares
-        of the device out, which shares of the other door do not exclude.
+        ``counted``: the door's scheduler knows by itself which devices exclude each other. ``shared``: it allocates
+        shares of the device, which shares of the other door do not exclude.
         """
         around = [
             hold

@@ -153,7 +153,7 @@ class Tenants:
         return frozenset(each.uid for each in self._overlapping(device, within, share))
 
     def pending(self, device: str, within: Collection[str], share: str = "") -> Hold | None:
-        """The hold that keeps both doors from giving the device, or this share of it, out, if there is one."""
+        """The hold that keeps both doors from allocating the device, or this share of it; None if there is none."""
         return self.kept_by(self._waits.keys(), device, within, share) if self._waits else None
 
     def kept_by(self, uids: Collection[str], device: str, within: Collection[str], share: str = "") -> Hold | None:

@@ -149,7 +149,7 @@ class MpsDaemon:
         return Path(pipe_folder(str(self._home.root), self.resource.name))
 
     async def start(self) -> str:
-        """Start it and return when it answers; what stays of its folders of before, in words.
+        """Start it and return when it answers; returns the remains of its earlier folders, in words.
 
         Raises ``MpsError``, with no process left.
         """

@@ -46,7 +46,7 @@ class MpsRecord:
         self.daemons: dict[str, MpsProcess] = {}
 
     def read(self) -> str:
-        """Read what an earlier agent left; why it cannot be used, empty if nothing is wrong."""
+        """Read the state that an earlier agent left; returns why it cannot be used, empty if it can."""
         try:
             data = read_record(self._path, SCHEMA)
         except FileError as error:

@@ -118,7 +118,7 @@ class MpsReports:
             self._bus.publish(event)
 
     def failed(self, name: str, reason: str) -> None:
-        """A daemon cannot be started, or what it changed not be set back."""
+        """Report that a daemon cannot be started, or that its changes cannot be undone."""
         log.warning("MPS does not work", extra={"resource": name, "reason": reason})
         self._events.emit(EventType.WARNING, FAILED, f"{name}: {reason}")
 

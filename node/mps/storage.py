@@ -140,7 +140,7 @@ class MpsStorage:
         return any(other is not None and other.device == mount.device for other in others)
 
     def make(self, name: str) -> str:
-        """Give a daemon new, empty folders, which no pod has yet; what stays of older ones. Raises OSError."""
+        """Give a daemon new, empty folders, which no pod has yet; returns the remains of older ones. Raises OSError."""
         if self._size is not None:
             self._bound_root()
         left = self.remove(name)

@@ -25,7 +25,7 @@ _EARLIER = "MPS of an earlier agent"
 
 
 class MpsSupervisor:
-    """Runs the daemons; for the event loop. ``on_changed``: faults are others now."""
+    """Runs the daemons; for the event loop. ``on_changed``: called when the faults have changed."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class MpsSupervisor:
         ``bus``: publishes a ``HealthEvent`` for every device whose pods have lost their server.
         ``metrics``: where it is counted; other supervisors may count there as well.
 
-        ``owns``: whether a daemon of this name would be one of ours; those of resources are, unless said."""
+        ``owns``: whether a daemon of this name belongs to this supervisor; by default those of resources do."""
         self._home = home
         self._modes = modes
         self._record = record
@@ -108,7 +108,7 @@ class MpsSupervisor:
             service.give()
 
     async def running(self) -> tuple[MpsResource, ...]:
-        """The daemons of ours that run, whoever has started them, with their devices and without limits."""
+        """The daemons of ours that run, also those of earlier agents, with their devices and without limits."""
         return tuple(
             MpsResource(name, tuple(MpsDevice(uuid, uuid) for uuid in sorted(uuids)))
             for name, _, uuids in await asyncio.to_thread(self._found)
@@ -130,9 +130,9 @@ class MpsSupervisor:
             await service.ready()
 
     async def stopped(self, name: str) -> None:
-        """Return when no daemon of the resource runs any more, which nobody may use or have a share of.
+        """Return when no daemon of the resource runs any more; nobody may use the resource or have a share of it.
 
-        Before ``run`` has taken up what an earlier agent left, that is waited for.
+        First waits until ``run`` has taken over the daemons of an earlier agent.
         """
         await self._has_begun.wait()
         task = self._tasks.get(name)
@@ -231,7 +231,7 @@ class MpsSupervisor:
                     self._reports.left(name, await MpsDaemon(MpsResource(name, ()), self._home).stop())
 
     async def _clear(self, service: MpsKeeper) -> None:
-        """Leave nothing of a resource that is not served any more, whatever its last daemon came to."""
+        """Remove everything of a resource that is no longer served, however its last daemon ended."""
         resource = service.resource
         try:
             await self._modes.give_back(resource.name, self._record, [device.uuid for device in resource.devices])
