@@ -12,9 +12,10 @@ import fcntl
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import IO, Any
@@ -48,10 +49,17 @@ def sandbox(*words: str, typed: str | Path = "", code: int = 0) -> tuple[str, st
     return out.getvalue(), err.getvalue()
 
 
-def executed_sandbox(*words: str, typed: str | Path = "") -> tuple[str, str]:
-    """The same by an interpreter of its own, which starts interpreters for its agent and commands."""
+AS_IN_THE_POD = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
+"""Starts a command as a root without capabilities."""
+
+
+def executed_sandbox(*words: str, typed: str | Path = "", rights: Sequence[str] = ()) -> tuple[str, str]:
+    """The same by an interpreter of its own, which starts interpreters for its agent and commands.
+
+    ``rights``: the command that takes rights from it.
+    """
     with _given(typed) as given:
-        command = [sys.executable, "-c", _PATIENT, "sandbox", *words]
+        command = [*rights, sys.executable, "-c", _PATIENT, "sandbox", *words]
         done = subprocess.run(command, stdin=given, capture_output=True, text=True, check=False, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -85,6 +93,11 @@ EXECUTED = "l4-2"
 """The node whose tour is that of a new process: its imports, and the commands that it runs."""
 
 
+def rights_of_executed() -> Sequence[str]:
+    """What takes rights from that process: where it can be, it is as in a pod of the chart."""
+    return AS_IN_THE_POD if os.geteuid() == 0 and shutil.which(AS_IN_THE_POD[0]) else ()
+
+
 def tour_of(node: str, run_dir: Path) -> dict[str, Any]:
     """What ``ostler sandbox --once`` prints: JSON and nothing else, and nothing on standard error."""
     tour: dict[str, Any] = json.loads(made_once(run_dir / f"tour-{node}.json", lambda: _tour(node)))
@@ -92,8 +105,11 @@ def tour_of(node: str, run_dir: Path) -> dict[str, Any]:
 
 
 def _tour(node: str) -> str:
-    run = executed_sandbox if node == EXECUTED else sandbox
-    out, err = run("--once", "--node", node, typed=Path("/dev/null"))
+    words, nothing = ("--once", "--node", node), Path("/dev/null")
+    if node == EXECUTED:
+        out, err = executed_sandbox(*words, typed=nothing, rights=rights_of_executed())
+    else:
+        out, err = sandbox(*words, typed=nothing)
     assert err == "", err
     assert isinstance(json.loads(out), dict)
     return out

@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.making.commands import command
+from tests.making.tours import AS_IN_THE_POD, EXECUTED, rights_of_executed, tour_of
 
 pytestmark = [
     pytest.mark.needs_root,
@@ -18,17 +20,13 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)"),
 ]
 
-AS_IN_THE_POD = ("setpriv", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs")
 
-
-def test_devices_are_served_by_a_root_without_capabilities() -> None:
+def test_devices_are_served_by_a_root_without_capabilities(run_dir: Path) -> None:
     rights = subprocess.run([*AS_IN_THE_POD, "cat", "/proc/self/status"], capture_output=True, text=True, check=True)
     assert "CapEff:\t0000000000000000" in rights.stdout
-    # The command is the agent with the embedded kubelet: registration, both folders, the lock, answers, CDI.
-    words = [sys.executable, "-m", "ostler", "sandbox", "--node", "l4-2", "--once"]
-    answer = subprocess.run([*AS_IN_THE_POD, *words], capture_output=True, text=True, check=False, timeout=300)
-    assert answer.returncode == 0, answer.stderr
-    assert len(json.loads(answer.stdout)["devices"]) >= 2
+    # The tour is an agent with the embedded kubelet: registration, both folders, the lock, answers, CDI, claims.
+    assert rights_of_executed() == AS_IN_THE_POD
+    assert len(tour_of(EXECUTED, run_dir)["devices"]) >= 2
 
 
 async def test_this_machines_hardware_is_read_by_a_root_without_capabilities() -> None:
