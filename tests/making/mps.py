@@ -187,7 +187,7 @@ class MpsStandIn:
 
 
 _SMI = """#!{python} -SE
-import json, os, sys, time
+import os, sys, time
 here = os.path.dirname(os.path.abspath(__file__))
 if os.path.exists(os.path.join(here, "hang")):
     agent = os.getppid()
