@@ -36,7 +36,7 @@ TREES = st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dic
 HEADS = {"ours": {"apiVersion": "ostler.dev/v1alpha1", "kind": "Config"}, "nvidia": {"version": "v1"}, "none": {}}
 
 UNHURRIED = settings(deadline=None)  # machines that run tests are busy
-THOROUGH = settings(deadline=None, max_examples=200)
+THOROUGH = settings(deadline=None, max_examples=400)
 
 
 def outcome(data: bytes | None, flags: dict[str, str]) -> Loaded | ConfigErrors:
