@@ -169,11 +169,10 @@ AGAIN, RAREST = 60.0, 3600.0
 
 
 class DroppedTaints:
-    """Used by one thread, except ``answered``; that thread calls ``on_dropped`` when the server drops a taint."""
+    """Whether taints can be relied on; used by one thread, except ``answered``."""
 
-    def __init__(self, clocks: Clocks, on_dropped: Callable[[], None]) -> None:
+    def __init__(self, clocks: Clocks) -> None:
         self._monotonic = clocks.monotonic
-        self._on_dropped = on_dropped
         self._keeps: bool | None = None
         self._dropped = False
         self._distrusted = False
@@ -197,17 +196,18 @@ class DroppedTaints:
             self._tried, self._wait = -math.inf, AGAIN
             self._keeps = keeps
 
-    def seen(self, *, dropped: bool) -> None:
-        """Note whether the published slices lack a taint."""
+    def seen(self, *, dropped: bool) -> bool:
+        """Note whether the published slices lack a taint; returns whether the server has just dropped one."""
         before, self._dropped = self._dropped, dropped
         if not before and not self._distrusted and self._tried + RAREST <= self._monotonic():
             self._wait = AGAIN
         if dropped and not before:
             self._distrusted, self._tried = True, self._monotonic()
-            self._on_dropped()
-        elif self._distrusted and not dropped and self._keeps and self._is_due():
+            return True
+        if self._distrusted and not dropped and self._keeps and self._is_due():
             self._distrusted = False
             self._try()
+        return False
 
     def sends_again(self) -> bool:
         """Whether it is time to try whether the server now keeps what it dropped."""

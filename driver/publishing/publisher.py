@@ -112,7 +112,7 @@ class SlicePublisher:
         self._make = make
         self._peers = peers
         self._shown = shown
-        self._taints = DroppedTaints(clocks, on_dropped)
+        self._taints = DroppedTaints(clocks)
         self._on_dropped = on_dropped
         self._gives_way = gives_way
         self._uncounted = False
@@ -261,7 +261,8 @@ class SlicePublisher:
     def _look_at_taints(self, controller: SliceController) -> None:
         status = self._status(controller)
         if status is not None:
-            self._taints.seen(dropped=_TAINTS in status.dropped)
+            if self._taints.seen(dropped=_TAINTS in status.dropped):
+                self._on_dropped()
             before, self._uncounted = self._uncounted, _COUNTERS in status.dropped
             if self._uncounted and not before:
                 self._on_dropped()

@@ -11,14 +11,11 @@ class _Rig:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.doubts = 0
-        self.taints = DroppedTaints(SystemClocks(monotonic=self.clock), self._doubted)
-
-    def _doubted(self) -> None:
-        self.doubts += 1
+        self.taints = DroppedTaints(SystemClocks(monotonic=self.clock))
 
     def after(self, seconds: float, *, dropped: bool = False) -> DroppedTaints:
         self.clock.now += seconds
-        self.taints.seen(dropped=dropped)
+        self.doubts += self.taints.seen(dropped=dropped)
         return self.taints
 
 
