@@ -19,7 +19,7 @@ T = TypeVar("T")
 class Alarm(asyncio.Event):
     """An event for which one task waits for a limited time, again and again.
 
-    A wait whose time is over costs a third less than one inside ``asyncio.timeout``, which ends it by a cancellation.
+    A wait whose time is over costs less than one inside ``asyncio.timeout``, which ends it by a cancellation.
     """
 
     def __init__(self) -> None:
