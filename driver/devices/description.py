@@ -33,7 +33,7 @@ from node.inventory.model import NIC_KINDS, AttributeValue, Device, Version
 from node.inventory.nvidia.vendor import NVIDIA
 from node.inventory.vendors import vendor_of
 from node.sharing import COMPUTE, MEMORY
-from node.values import Value, value
+from node.values import Value, quick, value
 
 
 @value
@@ -97,6 +97,7 @@ _BINARY = tuple((f"{prefix}i", 1 << 10 * power) for power, prefix in reversed([*
 _DECIMAL = tuple((prefix, 1000**power) for power, prefix in reversed([*enumerate("kMGTPE", 1)]))
 
 
+@quick
 @value
 class Fact(Value):
     """One attribute or, if it has an ``amount``, one capacity; ``name`` includes its domain unless that is the

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 
 from node.health.signal import Trouble
 from node.health.state import Health, HealthState, Recovery
-from node.values import Value, replace, value
+from node.values import Value, quick, replace, value
 
 _BADNESS = {HealthState.HEALTHY: 0, HealthState.DEGRADED: 1, HealthState.UNHEALTHY: 2, HealthState.UNKNOWN: 3}
 """Unknown comes first: while nothing is known of a device, no earlier fault may cost a pod."""
@@ -77,6 +77,7 @@ class Finding(Value):
         return replace(self, reason=f"its {kind} {whole}: {self.reason}", of=whole)
 
 
+@quick
 @value
 class Verdict(Value):
     """What follows from all findings: the health, without its time, and how it came about.
