@@ -1,13 +1,20 @@
-"""Cases of ``test_mounts``, each in namespaces of its own: ``python -m tests.node.mps.mounting CASE FOLDER``."""
+"""Cases of ``test_mounts``, each in namespaces of its own: ``python -m tests.node.mps.mounting FOLDER``.
+
+The program has namespaces of its own already. It forks a process for each case, since an interpreter for each would
+import everything anew, and prints how each has ended: a JSON object of exit codes and outputs.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import errno
+import json
 import os
 import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,6 +53,7 @@ FULL = os.strerror(errno.ENOSPC)
 HELD = MpsHolders({NAME: ("team/a",)}, known=True)
 NOBODY = MpsHolders({}, known=True)
 KERNEL = KernelMounts()
+_CLONE_NEWNS, _CLONE_NEWPID, _PR_SET_PDEATHSIG = 0x00020000, 0x20000000, 1
 
 
 def storage_of(folder: Path, size: int | None = SIZE) -> MpsStorage:
@@ -322,8 +330,46 @@ def without_the_right_to_mount_the_reason_is_told(folder: Path) -> None:
     assert done.stdout.startswith(f"the agent cannot mount a file system in {root}: Operation not permitted; give the")
 
 
+def ended(case: str, folder: Path) -> tuple[int, str]:
+    """The exit code and the output of a case."""
+    (folder / case).mkdir(parents=True)
+    output = folder / f"{case}.txt"
+    output.touch()
+    if not (pid := os.fork()):
+        code = 1
+        try:
+            signal.alarm(100)
+            descriptor = os.open(output, os.O_WRONLY)
+            for number in (1, 2):
+                os.dup2(descriptor, number)
+            code = _isolated(case, folder / case)
+        except BaseException:  # noqa: BLE001 - whatever it is, the test shows it
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return os.waitstatus_to_exitcode(status), output.read_text()
+
+
+def _isolated(case: str, folder: Path) -> int:
+    """Run it as the first process of its namespaces, as a node's first process; that one's exit code."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWNS | _CLONE_NEWPID):
+        raise OSError(ctypes.get_errno(), "unshare")
+    if pid := os.fork():
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    # Private first, or what is mounted here would be mounted for the other cases as well.
+    mounts = [["--make-rprivate", "/"], ["-t", "proc", "proc", "/proc"]]
+    if not case.startswith("private_"):
+        mounts.append(["--make-rshared", "/"])
+    for each in mounts:
+        subprocess.run(["mount", *each], check=True)
+    globals()[case](folder)
+    return 0
+
+
 if __name__ == "__main__":
-    # A case that fails ends with its processes: the namespace's first process is this one's.
-    signal.alarm(100)
-    assert sys.argv[1] in CASES
-    globals()[sys.argv[1]](Path(sys.argv[2]))
+    print(json.dumps({case: ended(case, Path(sys.argv[1])) for case in CASES}))

@@ -1,25 +1,28 @@
 """Real file systems in a private mount namespace: limits, what a pod keeps, who sees what, and kills at any moment.
 
-Each test is a function of ``tests.node.mps.mounting``, run by a process in namespaces of its own. As root these are of
-mounts and processes; any other user gets a user namespace besides, where the kernel allows it.
+Each test is a function of ``tests.node.mps.mounting``, run by a process in namespaces of mounts and processes of its
+own. One program runs them all, once for all workers; any user but root gets a user namespace for it, where the kernel
+allows that.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.making.tours import made_once
 from tests.node.mps.mounting import CASES
 
 _NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "--kill-child"]
 _USER = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
-_SHARED = 'mount --make-rshared / && exec "$@"'
 
 
 @functools.cache
@@ -31,10 +34,22 @@ def refusal() -> str:
     return subprocess.run(trial, check=False, capture_output=True, text=True).stderr.strip()
 
 
+@pytest.fixture
+def ended(run_dir: Path) -> Mapping[str, tuple[int, str]]:
+    """Exit code and output of each case."""
+    found: Mapping[str, tuple[int, str]] = json.loads(made_once(run_dir / "mps-mounts.json", lambda: _run(run_dir)))
+    return found
+
+
+def _run(run_dir: Path) -> str:
+    command = [*_NAMESPACES, *_USER, sys.executable, "-m", "tests.node.mps.mounting", str(run_dir / "mps-mounts")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=540)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.skipif(bool(refusal()), reason=f"no mount namespace: {refusal()}")
-def test_in_a_mount_namespace(case: str, tmp_path: Path) -> None:
-    shared = [] if case.startswith("private_") else ["sh", "-c", _SHARED, "sh"]
-    command = [*_NAMESPACES, *_USER, *shared, sys.executable, "-m", "tests.node.mps.mounting", case, str(tmp_path)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+def test_in_a_mount_namespace(case: str, ended: Mapping[str, tuple[int, str]]) -> None:
+    code, output = ended[case]
+    assert code == 0, output
