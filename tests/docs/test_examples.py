@@ -135,7 +135,7 @@ def typed(line: str, work: Path) -> str:
     return run.stdout
 
 
-_PLAIN = re.compile(r"ostler (?!kubelet )[\w ./:=,-]+")
+_PLAIN = re.compile(r"ostler (?!kubelet |run )[\w ./:=,-]+")
 """A line that needs no shell, and no interpreter of its own, which costs a third of a second."""
 
 
