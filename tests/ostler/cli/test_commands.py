@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import jsonschema
@@ -30,6 +32,14 @@ def test_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixture[st
     assert "4  no agent answers at its socket" in text
 
 
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """The garbage collector is on for the next test, though ``ostler run`` turns it off for its process."""
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_worth_reading(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
