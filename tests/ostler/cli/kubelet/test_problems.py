@@ -282,7 +282,7 @@ def test_disk_that_fills_up_refuses_pods_and_is_named(script: KubeletScript, sma
             1,
             (
                 "--root: /var/lib/kubelet is the folder of this machine's own kubelet; name another folder or leave "
-                "--root out: the plugin's command finds it at /var/lib/kubelet all the same"
+                "--root out: the plugin's command finds it at /var/lib/kubelet anyway"
             ),
         ),
         (("--root", "/etc/passwd"), 1, "--root: /etc/passwd is not a folder; name a folder"),
