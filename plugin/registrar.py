@@ -299,7 +299,7 @@ class Registrar:
             quiet = max(quiet, seen.stream_ended + GRACE[RegistrationPath.REGISTER])
         if now < quiet:
             return quiet - now
-        endpoint, kubelet = self._serving.endpoint, seen.kubelet
+        endpoint = self._serving.endpoint
         if endpoint is None:
             return 0.0
         if is_called:
@@ -315,7 +315,8 @@ class Registrar:
             delay = self._register_backoff.delay()
             seen.not_before = self._clock() + delay
             return delay
-        seen.accepted, seen.registered_with, seen.registered_at = True, kubelet, self._clock()
+        # Read again: a new kubelet that no check has seen yet may have answered. From 1.37 on it refuses a second call.
+        seen.accepted, seen.registered_with, seen.registered_at = True, self._folders.socket_id(), self._clock()
         if not self._listing.streams:
             self._set_state(
                 PluginRegistrationState.OFFERED, "registered, waiting for the kubelet to open the device stream"

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,29 +54,32 @@ class LateService(grpc.GenericRpcHandler):
     def __init__(self, view: AgentView) -> None:
         self._view = view
         self._loaded: Mapping[str, Handler] | None = None
-        self._handlers: dict[str, Handler] = {
-            f"/{SERVICE}/{method}": grpc.unary_unary_rpc_method_handler(partial(self._answer, method))
-            for method in METHODS
-        }
+        self._handlers: dict[str, Handler] = {f"/{SERVICE}/{method}": self._handler(method) for method in METHODS}
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Handler | None:
         """The handler of a call, which takes and returns bytes; None for a call of another service."""
         return self._handlers.get(handler_call_details.method)
 
-    async def _answer(self, method: str, request: bytes, context: Context) -> bytes:
-        handler = (self._loaded or await self._load())[method]
-        answer: bytes = handler.response_serializer(
-            await handler.unary_unary(handler.request_deserializer(request), context)
-        )
-        return answer
+    def _handler(self, method: str) -> Handler:
+        # A plain function: gRPC would load ``inspect`` to find out whether another callable is a coroutine's.
+        async def answer(request: bytes, context: Context) -> bytes:
+            handler = (await self._handlers_of_service())[method]
+            answered: bytes = handler.response_serializer(
+                await handler.unary_unary(handler.request_deserializer(request), context)
+            )
+            return answered
 
-    async def _load(self) -> Mapping[str, Handler]:
+        return grpc.unary_unary_rpc_method_handler(answer)
+
+    async def _handlers_of_service(self) -> Mapping[str, Handler]:
         # The door's modules are not loaded where there is no DRA door, and its messages would load them.
-        of_doors = () if self._view.dra() is None else ("ostler.admin.dra",)
-        await load("ostler.admin.service", *of_doors)
-        from ostler.admin.service import handlers
+        wanted = ("ostler.admin.service", *(() if self._view.dra() is None else ("ostler.admin.dra",)))
+        if any(name not in sys.modules for name in wanted):
+            await load(*wanted)
+        if self._loaded is None:
+            from ostler.admin.service import handlers
 
-        self._loaded = handlers(self._view)
+            self._loaded = handlers(self._view)
         return self._loaded
 
 

@@ -133,7 +133,7 @@ def marshalled(code: CodeType) -> bytes:
     try:
         shared = bytes(_Writer(_Reader(plain).node()).written)
         is_same = marshal.loads(shared) == code  # noqa: S302  # our own
-    except (ValueError, LookupError, EOFError, TypeError):
-        # Another format than the one that is known here.
+    except (ValueError, LookupError, EOFError, TypeError, RecursionError):
+        # Another format than the one that is known here, or constants within constants without an end.
         return plain
     return shared if is_same else plain

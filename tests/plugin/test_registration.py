@@ -13,7 +13,9 @@ import grpc.aio
 import pytest
 
 from node.directories import Inotify
-from plugin.kubelet import RegistrationPath
+from node.sockets import FileId
+from plugin.kubelet import KubeletFolders, RegistrationPath
+from plugin.observer import PluginObserver
 from protos.deviceplugin.v1beta1 import api_pb2, api_pb2_grpc
 from protos.pluginregistration.v1 import api_pb2 as registration_pb2
 from protos.pluginregistration.v1 import api_pb2_grpc as registration_pb2_grpc
@@ -28,6 +30,14 @@ REGISTRY = (RegistrationPath.REGISTRY,)
 REGISTER = (RegistrationPath.REGISTER,)
 EITHER = pytest.mark.parametrize("paths", [REGISTRY, REGISTER], ids=["registry", "register"])
 DEVICES = tuple(offered(f"g{index}", index // 2) for index in range(4))
+
+
+class Attempts(PluginObserver):
+    def __init__(self) -> None:
+        self.attempts = 0
+
+    def attempted(self, resource: str, path: str) -> None:
+        self.attempts += 1
 
 
 @pytest.fixture
@@ -58,6 +68,22 @@ async def test_a_resource_is_registered_and_its_devices_are_capacity(
         assert socket_of(served).stat().st_mode & 0o777 == 0o600
     assert not list((short_dir / "plugins_registry").glob("ostler*"))
     assert not list((short_dir / "device-plugins").glob("ostler*"))
+
+
+async def test_a_kubelet_that_answers_before_any_look_has_seen_it_is_called_once(
+    short_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 1.37 on it refuses a second call, and forgets whose stream it has."""
+    look, one_before = KubeletFolders.socket_id, iter([FileId.of(short_dir)])
+    monkeypatch.setattr(KubeletFolders, "socket_id", lambda kubelets: next(one_before, None) or look(kubelets))
+    counted = Attempts()
+    async with Kubelet(short_dir, generation="1.37", reconcile_interval=0.05) as started:
+        served = door(short_dir, paths=REGISTER, observer=counted)
+        served.apply(offer_of(GPU, *DEVICES))
+        async with running(served):
+            await started.wait_for(GPU, healthy=4)
+            await eventually(lambda: state(served) == "registered")
+            assert counted.attempts == 1
 
 
 @EITHER

@@ -36,6 +36,8 @@ SOON = 1.0
 HANGS = 2.0
 """Seconds after which a sweep that is not done is left behind."""
 _MOST_LEFT = 4
+_LATE = 1.5
+"""Intervals after which a sweep is late."""
 
 
 @value
@@ -105,6 +107,8 @@ class Sweeps:
         finally:
             if self._sweeper is not None:
                 self._sweeper.end()
+                if self._sweeper.sweeping is not None:
+                    self._left.append(self._sweeper)
                 self._sweeper = None
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> float:
@@ -120,7 +124,9 @@ class Sweeps:
                 return since + self._hangs
             self._leave(sweeper, since)
             return loop.time()
-        if not self._is_hinted:
+        # A thread whose wait does not end, such as one that follows a clock that was set back, is woken from here.
+        is_late = loop.time() - sweeper.began > _LATE * self._interval > 0
+        if not self._is_hinted and not is_late:
             return tick
         soonest = sweeper.began + self._soon
         if loop.time() < soonest:

@@ -379,17 +379,25 @@ class Binding:
         self._run(call, ask, gpu)
         return query.answers(self._errors)
 
-    def question(self, call: str, layout: str) -> Callable[[Handle], bool]:
-        """A function that makes this call, which fills such a structure, and returns whether NVML answered it.
+    def question(self, call: str, layout: str) -> Callable[[str, Handle], bool]:
+        """A function that makes this call, which fills such a structure, and returns True once NVML has answered.
 
-        For questions that are asked all the time: it keeps the call's address and the structure. Only for one thread,
-        inside ``shared``; what went wrong says any other way to make the call.
+        It raises ``CallFailed``. For questions that are asked all the time: it keeps the call's address and the
+        structure. Only for one thread, inside ``shared``.
         """
         function, made = getattr(self._library, call, None), getattr(self._module, layout, None)
-        if function is None or made is None:
-            return lambda _: False
-        room, success = ctypes.byref(made()), self._module.NVML_SUCCESS
-        return lambda handle: bool(function(handle.value, room) == success)
+        room = None if made is None else ctypes.byref(made())
+
+        def ask(call: str, handle: Handle) -> bool:
+            if not self.attached:
+                raise CallFailed(call, "UNINITIALIZED")
+            if function is None or room is None:
+                raise CallFailed(call, "FUNCTION_NOT_FOUND")
+            if code := function(handle.value, room):
+                raise CallFailed(call, self.error_name(code))
+            return True
+
+        return ask
 
     def processes(self, call: str, device: Handle) -> tuple[NvmlProcess, ...]:
         """The processes on a GPU or a MIG device."""

@@ -15,6 +15,7 @@ from node.clocks import AHEAD, SYSTEM, SystemClocks
 from node.events import EventBus
 from node.health.kernel.links import Watched
 from node.health.signal import Condition, Trouble
+from node.inventory.live import sweeps as sweeps_module
 from node.inventory.live.function_files import FunctionFiles
 from node.inventory.live.sweeps import Sweeps, Swept
 from node.inventory.sysfs.files import read_now
@@ -75,6 +76,15 @@ async def test_sweeps_that_find_nothing_new_do_not_wake_the_loop(tmp_path: Path)
         (tmp_path / "sys/bus/pci/devices" / address_of(GPU) / "current_link_width").write_text("16\n")
         await eventually(lambda: found[-1][GPU] == ())
         assert woken.count == 2
+
+
+async def test_a_thread_that_does_not_wake_by_itself_is_woken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wait that follows the system's clock lasts an hour longer if that is set back by an hour."""
+    monkeypatch.setattr(sweeps_module, "until_ahead", lambda *_: 3600.0)
+    function(tmp_path, GPU, **WRONG)
+    files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
+    async with sweeping(files) as (_, found):
+        await eventually(lambda: len(found) >= 3)
 
 
 async def test_a_sweep_that_ends_after_the_tick_wakes_the_loop(tmp_path: Path) -> None:

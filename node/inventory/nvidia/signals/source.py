@@ -114,7 +114,8 @@ class NvmlSignals:
         try:
             while True:
                 await asyncio.sleep(until_tick(self._interval, self._loop.time()))
-                self._see_looks()
+                # As a call of its own, like those of the threads: what it raises is logged, and ends nothing.
+                self._loop.call_soon(self._see_looks)
         finally:
             stop()
             self._ended.set()

@@ -145,18 +145,13 @@ class VitalsReader:
 
     def is_gone(self, gpu: Gpu) -> bool:
         """Whether the GPU no longer answers, by one call."""
-        if (_MEMORY, ()) not in self._absent.get(gpu.handle.address, ()) and self._has_memory(gpu.handle):
-            return False
         try:
             # A part whose memory is the processor's has no such figures, and counts errors.
-            if self._ask(gpu.handle, self._memory, _MEMORY) is None:
+            if self._ask(gpu.handle, self._has_memory, _MEMORY) is None:
                 self._ask(gpu.handle, self._binding.number, _ECC, _UNCORRECTED, _VOLATILE)
         except _GpuGone:
             return True
         return False
-
-    def _memory(self, call: str, gpu: Handle) -> int:
-        return self._binding.field(call, "total", gpu)
 
     def _fabric(self, gpu: Handle) -> Fabric | None:
         fabric = self._ask(gpu, self._binding.fabric, _FABRIC)
