@@ -34,7 +34,7 @@ from tests.making.patience import PATIENCE, SANDBOX_LIMITS
 sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
 
 # Workers share few cores: how long an example takes says nothing about the code. Every run has the same examples, so
-# that a run fails for what was changed alone; --hypothesis-seed=N makes others, and more.
+# that a run fails for what was changed alone; --hypothesis-seed=N makes others, and more where a test names no number.
 for _name, _is_same, _examples in (("same", True, 50), ("others", False, 100)):
     hypothesis.settings.register_profile(
         _name,

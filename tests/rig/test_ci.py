@@ -28,6 +28,14 @@ CLUSTER = "cluster-test CLUSTERS=3"
 CLUSTER_AGAIN = "cluster-test CLUSTERS=1 ARGS=--last-failed --last-failed-no-failures=none"
 FAILED = "tests/node/test_a.py::test_of_a_race[1.36]"
 LAST = "soak ARGS=--pods 60"
+STEPS = [
+    "setup",
+    "make test",
+    "make cluster-test, beside make check and benchmarks of the node",
+    "again on their own",
+    "make cluster-bench, beside make dra-bench and soak",
+]
+"""What the time is told of."""
 
 
 @pytest.fixture
@@ -62,6 +70,7 @@ def run(checkout: Path, failing: Sequence[str] = ()) -> tuple[int, list[str]]:
         stderr=subprocess.STDOUT,
         env={"PATH": f"{checkout}/bin:/usr/bin:/bin", "TMPDIR": str(checkout), "HOME": str(checkout)},
     )
+    (checkout / "written").write_text(done.stdout)
     return done.returncode, _TIMES.sub("", done.stdout).splitlines()
 
 
@@ -69,6 +78,8 @@ def test_a_run_in_which_all_passes_runs_nothing_again_and_says_nothing_of_it(che
     status, lines = run(checkout)
     assert status == 0
     assert f"make {LAST}" in lines
+    written = (checkout / "written").read_text()
+    assert re.findall(r"(?m)^ *\d+  (.*)$", written) == STEPS
     assert not {f"make {AGAIN}", f"make {CLUSTER_AGAIN}", "passed only when run again:"} & set(lines)
 
 
@@ -127,4 +138,4 @@ def test_a_failure_that_is_of_no_test_fails_the_run(checkout: Path, kept: bool) 
 def test_no_file_of_the_run_is_left(checkout: Path) -> None:
     before = set(checkout.iterdir())
     run(checkout, [CLUSTER])
-    assert set(checkout.iterdir()) - before == {checkout / "failing"}
+    assert set(checkout.iterdir()) - before == {checkout / "failing", checkout / "written"}

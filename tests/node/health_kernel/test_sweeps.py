@@ -70,7 +70,8 @@ async def test_sweeps_that_find_nothing_new_do_not_wake_the_loop(tmp_path: Path)
     function(tmp_path, GPU, **WRONG)
     files = FunctionFiles(f"{tmp_path}/sys", str(tmp_path), SystemClocks(monotonic=lambda: 0.0))
     woken = CountedWakeups(asyncio.get_running_loop())
-    async with sweeping(files) as (_, found):
+    # Longer than AHEAD: sweeps that take no part of an interval would meet the loop's ticks.
+    async with sweeping(files, interval=2.5 * AHEAD) as (_, found):
         await eventually(lambda: len(found) >= 4)
         assert woken.count == 1
         (tmp_path / "sys/bus/pci/devices" / address_of(GPU) / "current_link_width").write_text("16\n")

@@ -332,7 +332,7 @@ def without_the_right_to_mount_the_reason_is_told(folder: Path) -> None:
 
 def ended(case: str, folder: Path) -> tuple[int, str]:
     """The exit code and the output of a case."""
-    (folder / case).mkdir(parents=True)
+    (folder / case).mkdir(parents=True, exist_ok=True)
     output = folder / f"{case}.txt"
     output.touch()
     if not (pid := os.fork()):

@@ -20,11 +20,15 @@ from pathlib import Path
 from ostler.agent.grpc_threads import GrpcThreads
 import grpc.aio
 
+NAMELESS = "nameless"
+first = Path("/proc/self/comm").read_text().strip()
+
 def threads():
     found = []
     own = {thread.native_id for thread in threading.enumerate()}
     for task in map(int, os.listdir("/proc/self/task")):
         name = "python" if task in own else Path(f"/proc/self/task/{task}/comm").read_text().strip()
+        name = NAMELESS if task not in own and name == first else name
         slack = int(Path(f"/proc/{task}/timerslack_ns").read_text()) if os.geteuid() == 0 else None
         found.append((name, os.sched_getscheduler(task), slack))
     return found
@@ -40,6 +44,10 @@ async def main():
     async with grpc.aio.insecure_channel(f"unix:{os.environ['SOCKET']}") as channel:
         await channel.channel_ready()
         serving = threads()
+        # A thread has the name of the one that started it until it gives itself its own.
+        while any(name.startswith(NAMELESS) for name, *_ in serving):
+            await asyncio.sleep(0.01)
+            serving = threads()
     await server.stop(None)
     kept.release()
     print(json.dumps([before, serving]))
