@@ -32,7 +32,7 @@ EITHER = pytest.mark.parametrize("paths", [REGISTRY, REGISTER], ids=["registry",
 DEVICES = tuple(offered(f"g{index}", index // 2) for index in range(4))
 
 
-class Attempts(PluginObserver):
+class CountedAttempts(PluginObserver):
     def __init__(self) -> None:
         self.attempts = 0
 
@@ -76,7 +76,7 @@ async def test_a_kubelet_that_answers_before_any_look_has_seen_it_is_called_once
     """From 1.37 on it refuses a second call, and forgets whose stream it has."""
     look, one_before = KubeletFolders.socket_id, iter([FileId.of(short_dir)])
     monkeypatch.setattr(KubeletFolders, "socket_id", lambda kubelets: next(one_before, None) or look(kubelets))
-    counted = Attempts()
+    counted = CountedAttempts()
     async with Kubelet(short_dir, generation="1.37", reconcile_interval=0.05) as started:
         served = door(short_dir, paths=REGISTER, observer=counted)
         served.apply(offer_of(GPU, *DEVICES))
