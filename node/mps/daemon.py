@@ -107,6 +107,20 @@ async def _answer_to(asking: Process, command: bytes) -> bytes:
     return output
 
 
+async def _end(asking: Process) -> None:
+    """Kill the process if it still runs, and wait until it has ended.
+
+    What it has written is read: asyncio waits for the end of the output as well, and stops reading what nobody takes.
+    """
+    assert asking.stdout is not None
+    if asking.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            asking.kill()
+    while await asking.stdout.read(_LONGEST):
+        pass
+    await asking.wait()
+
+
 def find_program(driver_root: Path) -> Path | None:
     """The driver's control program; None where the driver has none."""
     candidates = (driver_root / folder / PROGRAM for folder in _PROGRAM_FOLDERS)
@@ -266,10 +280,7 @@ class MpsDaemon:
         except TimeoutError as error:
             raise MpsError(f"{PROGRAM} does not answer {command!r} within {_ANSWER:g} s") from error
         finally:
-            if asking.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    asking.kill()
-                await asking.wait()
+            await _end(asking)
         if len(output) > _LONGEST:
             raise MpsError(f"{PROGRAM} answers {command!r} with more than {_LONGEST} bytes")
         text = output.decode(errors="replace").strip()

@@ -122,6 +122,14 @@ async def test_an_answer_without_end_is_refused(driver: MpsStandIn) -> None:
             await daemon.servers()
 
 
+async def test_an_answer_that_is_longer_than_the_agent_reads_blocks_nobody(driver: MpsStandIn) -> None:
+    flood = "fcntl.fcntl(1, fcntl.F_SETPIPE_SZ, 1 << 20)\nos.write(1, bytes(1 << 20))\ntime.sleep(600)\n"
+    (driver.binaries / PROGRAM).write_text(f"#!{sys.executable} -SE\nimport fcntl, os, time\n{flood}")
+    async with asyncio.timeout(60):
+        with pytest.raises(MpsError, match="answers 'get_server_list' with more than 65536 bytes"):
+            await MpsDaemon(RESOURCE, driver.home).servers()
+
+
 async def test_of_servers_that_a_pod_names_few_are_told_new_limits(
     driver: MpsStandIn, monkeypatch: pytest.MonkeyPatch
 ) -> None:
