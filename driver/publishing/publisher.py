@@ -181,9 +181,9 @@ class SlicePublisher:
         return pool or self._faults.last
 
     def publication(self) -> Publication:
-        """How far publishing has got."""
-        controller, published = self._controller, self._published
-        generation = published.generation if published is not None else 0
+        """How far publishing has got; the generation is that of the view that the controller has."""
+        controller, handed = self._controller, self._handed
+        generation = handed.generation if handed is not None else 0
         if controller is None:
             return Publication(self._pool, generation, error=self.problem())
         status = self._status(controller)
@@ -253,7 +253,8 @@ class SlicePublisher:
                 if view is not None and (self._is_due() or self._leaves_out(view) or self._taints.sends_again()):
                     return view
                 # A new generation of the same devices is published as well.
-                self._published = view if published is not None else None
+                if view is not None and self._handed is not None and _is_same(view, self._handed):
+                    self._published = self._handed = view
                 self._changed.wait(_LOOK if self._faults.last or self._taints.unsure else None)
             if self._faults.last:
                 self._faults.look(working=self._works(controller))

@@ -11,6 +11,7 @@ import pytest
 from driver.devices.view import DoorView, DraDevice
 from driver.publishing.publication import AWAY_PATIENCE, PATIENCE, ErrorHandler, PublishingFaults, SliceController
 from driver.publishing.publisher import SlicePublisher
+from driver.slices.model import DriverResources
 from kube.errors import ConfigurationError, RequestError, Unreachable
 from node.clocks import SystemClocks
 from node.events import EventType
@@ -74,6 +75,22 @@ def test_a_burst_of_views_is_one_update_with_the_newest(publishing: Making) -> N
         publisher.apply(view(*numbers))
     until(lambda: len(controller.given) == 2)
     assert controller.given[1] == (names(0, 1, 2, 3),)
+
+
+def test_a_generation_is_told_only_once_the_controller_has_its_devices(publishing: Making) -> None:
+    class Slow(RecordingController):
+        def update(self, resources: DriverResources | None, *, afresh: bool = False) -> None:
+            told.append(publisher.publication().generation)
+            super().update(resources, afresh=afresh)
+
+    told: list[int] = []
+    publisher = publishing(Slow(), interval=0.0)
+    publisher.apply(view(0, generation=1))
+    publisher.start()
+    until(lambda: publisher.publication().generation == 1)
+    publisher.apply(view(0, 1, generation=2))
+    until(lambda: publisher.publication().generation == 2)
+    assert told == [0, 1]
 
 
 def test_a_view_that_says_nothing_new_reaches_nobody_but_its_generation_is_known(publishing: Making) -> None:
