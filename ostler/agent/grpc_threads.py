@@ -1,11 +1,14 @@
-"""Starts gRPC's threads in such a way that they seldom wake while nothing happens.
+"""Starts gRPC's threads in such a way that they take the processor from nobody when they wake.
 
-The event engine has a few worker threads, and timers of its own. Every second the worker that waits for these hands
-the wait on to whoever takes it first: itself, or the worker that it wakes. One that gave it away looks for other work
-after 15 ms, 20 ms, 26 ms and so on. So a worker that wakes must not take the processor from the one that has woken it,
-which is what the policy SCHED_BATCH says. No setting of gRPC does that, but a thread has the policy of the one that
-starts it. The connections of servers are read by another thread (``ostler.cli.main:GRPC_SETTINGS``), which has the
-usual policy.
+That is what the policy SCHED_BATCH says. No setting of gRPC does it, but a thread has the policy of the one that starts
+it. Two kinds of threads have it:
+
+- The thread that reads the connections of servers (``ostler.cli.main:GRPC_SETTINGS``) wakes the event loop, and is
+  woken by it, several times in each call. Without interruptions both take less time. The price: while more threads want
+  a processor than there are, it waits longer for one.
+- The event engine has a few worker threads, and timers of its own. Every second the worker that waits for these hands
+  the wait on to whoever takes it first: itself, or the worker that it wakes. One that gave it away looks for other work
+  after 15 ms, 20 ms, 26 ms and so on. A worker that interrupts nobody seldom takes it.
 
 No thread of gRPC may get a timer slack in the same way, which would let it wake less often, too: waits for a lock that
 is taken would end late as well, and a first connection has taken twice the slack.
@@ -24,9 +27,9 @@ class GrpcThreads:
     """gRPC's threads, from now on until ``release``; make it in the event loop, before any server and channel."""
 
     def __init__(self) -> None:
-        # It starts the thread that waits for calls.
-        grpc.aio.init_grpc_aio()
         with _without_preemption():
+            # It starts the thread that reads connections; the first server starts the workers.
+            grpc.aio.init_grpc_aio()
             engine = grpc.aio.server()
         self._kept: grpc.aio.Server | None = engine
         """Nothing uses it. gRPC ends its threads with the last of its objects, and would start others later."""

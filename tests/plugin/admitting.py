@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import cast
+
+import grpc
 
 from node.clocks import SystemClocks
 from node.events import EventBus
@@ -29,8 +31,27 @@ from tests.making.clock import ManualClock
 from tests.making.plugin_door import render
 
 GPU, NIC, SECOND = "vendor/gpu", "vendor/nic", "vendor/nic2"
-NO_CONTEXT = cast("Context", None)
-"""Used for refusals alone, and there are none."""
+
+
+class CallRefused(Exception):
+    """A call was ended with this status."""
+
+    def __init__(self, code: grpc.StatusCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class _Call:
+    """What a servicer uses of a call's context; the call ends at once."""
+
+    async def abort(self, code: grpc.StatusCode, text: str) -> None:
+        raise CallRefused(code, text)
+
+    def add_done_callback(self, callback: Callable[[Context], None]) -> None:
+        callback(CALL)
+
+
+CALL = cast("Context", _Call())
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +118,11 @@ class Admitting:
             Random(len(free)).shuffle(ids)
             wanted = api_pb2.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=count)
             answer = await servicer.GetPreferredAllocation(
-                api_pb2.PreferredAllocationRequest(container_requests=[wanted]), NO_CONTEXT
+                api_pb2.PreferredAllocationRequest(container_requests=[wanted]), CALL
             )
             ids = list(answer.container_responses[0].deviceIDs)
         request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
-        await servicer.Allocate(request, NO_CONTEXT)
+        await servicer.Allocate(request, CALL)
         free.difference_update(ids)
         return ids
 

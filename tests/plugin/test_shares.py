@@ -29,6 +29,7 @@ from plugin.specs import desired_specs
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.devices import gpu
 from tests.making.places import even
+from tests.plugin.admitting import CALL, CallRefused
 
 RESOURCE = "nvidia.com/gpu.shared"
 DISTRIBUTED = Sharing(replicas=4)
@@ -152,24 +153,13 @@ class _Desk:
 
     async def allocate(self, *ids: str) -> api_pb2.ContainerAllocateResponse:
         request = api_pb2.AllocateRequest(container_requests=[api_pb2.ContainerAllocateRequest(devices_ids=ids)])
-        (answer,) = (await self.servicer.Allocate(request, _Aborting())).container_responses  # type: ignore[arg-type]
+        (answer,) = (await self.servicer.Allocate(request, CALL)).container_responses
         return answer
-
-
-class _Refused(Exception):
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-class _Aborting:
-    async def abort(self, code: grpc.StatusCode, text: str) -> None:
-        raise _Refused(code, text)
 
 
 async def test_several_shares_are_refused_where_the_rule_says_so_and_the_error_says_what_to_write() -> None:
     desk = _Desk(Sharing(replicas=3, fail_multiple=True))
-    with pytest.raises(_Refused, match="maximum request size for shared resources is 1; found 2") as refused:
+    with pytest.raises(CallRefused, match="maximum request size for shared resources is 1; found 2") as refused:
         await desk.allocate("GPU-0::0", "GPU-1::0")
     assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
     assert str(refused.value) == str(TooManyShares(RESOURCE, 2))
