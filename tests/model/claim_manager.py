@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from node.kubelet.dra_state import FILE_NAME, ClaimInfo, DeviceState, DraState, encode
 from protos.dra.v1 import api_pb2 as dra_pb2
-from tests.model.calls import Context, ModelCallFailed, answered
+from tests.making.servicer_calls import CallContext, ServicerCallFailed, answered
 from tests.model.cluster import ModelCluster
 from tests.model.objects import DRIVER, NAMESPACE, ModelClaim, ModelPod
 
@@ -71,7 +71,7 @@ class ClaimManager:
                     continue
                 try:
                     devices = await self._prepare(claim)
-                except ModelCallFailed:
+                except ServicerCallFailed:
                     return False
                 self.disk[claim.uid] = claim, pods, devices
                 self._prepared.add(claim.uid)
@@ -87,7 +87,7 @@ class ClaimManager:
         response = await self._call_driver("NodePrepareResources", request)
         entry = response.claims[claim.uid]
         if entry.error:
-            raise ModelCallFailed("FailedPrepareDynamicResources", entry.error)
+            raise ServicerCallFailed("FailedPrepareDynamicResources", entry.error)
         return tuple(
             DeviceState(
                 each.pool_name,
@@ -103,8 +103,8 @@ class ClaimManager:
         await asyncio.sleep(self._cluster.lags.answering)
         plugin = self._plugin()
         if plugin is None:
-            raise ModelCallFailed("DRA", f"driver {DRIVER} is not registered")
-        answer = await answered(getattr(plugin.dra_servicer, method)(request, Context(45.0)))
+            raise ServicerCallFailed("DRA", f"driver {DRIVER} is not registered")
+        answer = await answered(getattr(plugin.dra_servicer, method)(request, CallContext(45.0)))
         await asyncio.sleep(self._cluster.lags.answering)
         return answer
 
@@ -130,7 +130,7 @@ class ClaimManager:
         request.claims.add(namespace=NAMESPACE, name=claim.name, uid=claim.uid)
         try:
             response = await self._call_driver("NodeUnprepareResources", request)
-        except ModelCallFailed:
+        except ServicerCallFailed:
             return False
         return claim.uid in response.claims and not response.claims[claim.uid].error
 

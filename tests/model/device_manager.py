@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 from node.ledger.reader import Holding, Reading
 from protos.deviceplugin.v1beta1 import api_pb2
+from tests.making.servicer_calls import CallContext, ServicerCallFailed, answered
 from tests.making.virtual_time import VirtualLoop
-from tests.model.calls import Context, ModelCallFailed, answered
 from tests.model.claim_manager import ModelPlugin
 from tests.model.cluster import ModelCluster
 from tests.model.objects import NAMESPACE, ModelAsk, ModelPod
@@ -179,7 +179,7 @@ class ModelDeviceManager:
     # Lists
 
     async def _follow(self, resource: str, servicer: Any) -> None:
-        stream = servicer.ListAndWatch(api_pb2.Empty(), Context())
+        stream = servicer.ListAndWatch(api_pb2.Empty(), CallContext())
         try:
             async for message in stream:
                 await asyncio.sleep(self.cluster.lags.listing)
@@ -246,19 +246,19 @@ class ModelDeviceManager:
             return before  # Its container runs: nothing is asked of a restarted kubelet.
         devices = self.lists.get(ask.resource)
         if devices is None and not any(each[2] == ask.resource for each in self.records):
-            raise ModelCallFailed("UnexpectedAdmissionError", f"{ask.resource} is not known here")
+            raise ServicerCallFailed("UnexpectedAdmissionError", f"{ask.resource} is not known here")
         healthy = {id_ for id_, well in (devices or {}).items() if well}
         if not healthy:
-            raise ModelCallFailed("UnexpectedAdmissionError", "no healthy devices present")
+            raise ServicerCallFailed("UnexpectedAdmissionError", "no healthy devices present")
         if not healthy.issuperset(before):
-            raise ModelCallFailed("UnexpectedAdmissionError", "previously allocated devices are no longer healthy")
+            raise ServicerCallFailed("UnexpectedAdmissionError", "previously allocated devices are no longer healthy")
         if before:
             return before
         chosen = await self._chosen(ask, healthy, reusable)
         self.taken.setdefault(ask.resource, set()).update(chosen)
         try:
             await self._allocate(ask.resource, chosen)
-        except ModelCallFailed:
+        except ServicerCallFailed:
             self._count_taken()
             raise
         await asyncio.sleep(self.cluster.lags.answering)
@@ -275,7 +275,7 @@ class ModelDeviceManager:
         available = sorted(healthy - self.taken.get(ask.resource, set()))
         needed = ask.count - len(kept)
         if len(available) < needed:
-            raise ModelCallFailed("UnexpectedAdmissionError", "requested number of devices unavailable")
+            raise ServicerCallFailed("UnexpectedAdmissionError", "requested number of devices unavailable")
         if len(available) == needed:
             return (*kept, *available)
         request = api_pb2.PreferredAllocationRequest()
@@ -294,6 +294,6 @@ class ModelDeviceManager:
     async def _call_plugin(self, resource: str, method: str, request: Any) -> Any:
         await asyncio.sleep(self.cluster.lags.answering)
         if self._plugin is None or resource not in self._streams:
-            raise ModelCallFailed("UNAVAILABLE", "nobody serves it")
+            raise ServicerCallFailed("UNAVAILABLE", "nobody serves it")
         servicer = self._plugin.plugin_servicer(resource)
-        return await answered(getattr(servicer, method)(request, Context()))
+        return await answered(getattr(servicer, method)(request, CallContext()))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.making.servicer_calls import ServicerCallFailed
 from tests.making.virtual_time import VirtualLoop
-from tests.model.calls import ModelCallFailed
 from tests.model.claim_manager import RETRY, SLOWEST, ClaimManager
 from tests.model.cluster import ModelCluster
 from tests.model.device_manager import ModelDeviceManager
@@ -151,7 +151,7 @@ class ModelKubelet:
                 continue
             try:
                 await self._admit(pod)
-            except ModelCallFailed as error:
+            except ServicerCallFailed as error:
                 self._refused(pod, str(error))
             else:
                 if self._is_active(pod.uid) and not pod.deleted:
@@ -183,7 +183,7 @@ class ModelKubelet:
                 reusable[ask.resource] = left
         if self.refuse_admissions and pod.asks and not pod.admitted:
             self.refuse_admissions -= 1
-            raise ModelCallFailed("OutOfcpu", "the node has no CPU left")
+            raise ServicerCallFailed("OutOfcpu", "the node has no CPU left")
 
     # Containers and claims
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
 from typing import cast
-
-import grpc
 
 from node.clocks import SystemClocks
 from node.events import EventBus
@@ -29,29 +27,12 @@ from protos.deviceplugin.v1beta1 import api_pb2
 from sandbox.nodes import path
 from tests.making.clock import ManualClock
 from tests.making.plugin_door import render
+from tests.making.servicer_calls import CallContext
 
 GPU, NIC, SECOND = "vendor/gpu", "vendor/nic", "vendor/nic2"
 
 
-class CallRefused(Exception):
-    """A call was ended with this status."""
-
-    def __init__(self, code: grpc.StatusCode, text: str) -> None:
-        super().__init__(text)
-        self.code = code
-
-
-class _Call:
-    """What a servicer uses of a call's context; the call ends at once."""
-
-    async def abort(self, code: grpc.StatusCode, text: str) -> None:
-        raise CallRefused(code, text)
-
-    def add_done_callback(self, callback: Callable[[Context], None]) -> None:
-        callback(CALL)
-
-
-CALL = cast("Context", _Call())
+CALL = cast("Context", CallContext())
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,8 @@ from plugin.specs import desired_specs
 from protos.deviceplugin.v1beta1 import api_pb2
 from tests.making.devices import gpu
 from tests.making.places import even
-from tests.plugin.admitting import CALL, CallRefused
+from tests.making.servicer_calls import ServicerCallFailed
+from tests.plugin.admitting import CALL
 
 RESOURCE = "nvidia.com/gpu.shared"
 DISTRIBUTED = Sharing(replicas=4)
@@ -159,10 +160,10 @@ class _Desk:
 
 async def test_several_shares_are_refused_where_the_rule_says_so_and_the_error_says_what_to_write() -> None:
     desk = _Desk(Sharing(replicas=3, fail_multiple=True))
-    with pytest.raises(CallRefused, match="maximum request size for shared resources is 1; found 2") as refused:
+    with pytest.raises(ServicerCallFailed, match="maximum request size for shared resources is 1; found 2") as refused:
         await desk.allocate("GPU-0::0", "GPU-1::0")
-    assert refused.value.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert str(refused.value) == str(TooManyShares(RESOURCE, 2))
+    assert refused.value.code == grpc.StatusCode.INVALID_ARGUMENT.name
+    assert str(refused.value) == f"INVALID_ARGUMENT: {TooManyShares(RESOURCE, 2)}"
     assert f"write '{RESOURCE}: 1' in the container's resources.limits" in str(refused.value)
     assert (await desk.allocate("GPU-1::2")).envs["NVIDIA_VISIBLE_DEVICES"] == "GPU-1"
 

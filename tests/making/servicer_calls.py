@@ -1,9 +1,9 @@
-"""Calls from the kubelet to our servicers without a wire: what gRPC would add is an abort and a deadline."""
+"""Calls from the kubelet to our servicers without a wire: what gRPC adds is an abort, a deadline, and the end."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import grpc
@@ -11,7 +11,7 @@ import grpc
 T = TypeVar("T")
 
 
-class ModelCallFailed(Exception):
+class ServicerCallFailed(Exception):
     """The kubelet's call ended with a status, or with the process that it went to."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -19,8 +19,8 @@ class ModelCallFailed(Exception):
         self.code = code
 
 
-class Context:
-    """As much of a ``grpc.aio.ServicerContext`` as servicers here use."""
+class CallContext:
+    """As much of a ``grpc.aio.ServicerContext`` as servicers here use; what follows a call happens at once."""
 
     def __init__(self, seconds: float | None = None) -> None:
         self.seconds = seconds
@@ -28,8 +28,11 @@ class Context:
     def time_remaining(self) -> float | None:
         return self.seconds
 
+    def add_done_callback(self, callback: Callable[[CallContext], None]) -> None:
+        callback(self)
+
     async def abort(self, code: grpc.StatusCode, text: str = "") -> None:
-        raise ModelCallFailed(code.name, text)
+        raise ServicerCallFailed(code.name, text)
 
 
 async def answered(work: Awaitable[T]) -> T:
@@ -41,5 +44,5 @@ async def answered(work: Awaitable[T]) -> T:
         task.cancel()
         raise
     if task.cancelled():
-        raise ModelCallFailed("UNAVAILABLE", "the process has ended")
+        raise ServicerCallFailed("UNAVAILABLE", "the process has ended")
     return task.result()  # type: ignore[no-any-return]
