@@ -229,7 +229,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
         response = self._allocate(asked)
         # Logged when the answer is on its way: a log line takes half as long as the answer itself.
         # The stubs want an instance of a class that only they have.
-        context.add_done_callback(partial(self._report_allocated, asked))  # type: ignore[arg-type]
+        context.add_done_callback(partial(self._log_allocated, asked))  # type: ignore[arg-type]
         return response
 
     def _doubted(self, asked: Sequence[Sequence[str]]) -> Awaitable[None] | None:
@@ -250,6 +250,7 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             response.container_responses.append(self._render(given[first : first + len(ids)]))
             first += len(ids)
             self._remember(ids)
+            self._observer.granted(self._listing.resource, len(ids))
         return response
 
     def _remember(self, ids: Sequence[str]) -> None:
@@ -261,9 +262,8 @@ class DevicePluginServicer(api_pb2_grpc.DevicePluginServicer):
             {id_: nics[id_] for id_ in ids if id_ in nics} if nics else {},
         )
 
-    def _report_allocated(self, asked: Sequence[Sequence[str]], _: Context) -> None:
+    def _log_allocated(self, asked: Sequence[Sequence[str]], _: Context) -> None:
         for ids in asked:
-            self._observer.granted(self._listing.resource, len(ids))
             log.info("devices allocated", extra={"resource": self._listing.resource, "devices": ids})
 
     def _checked(self, asked: Sequence[Sequence[str]]) -> list[OfferedDevice]:
