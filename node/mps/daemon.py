@@ -37,6 +37,8 @@ _LONGEST = 1 << 16
 _PID = re.compile(r"[0-9]{1,10}")
 _MOST_SERVERS = 64
 """Servers that get commands of their own; a pod that takes the daemon's place at its pipe can name thousands."""
+_LIMITS = 30.0
+"""Seconds for all commands that set limits: a pod in the daemon's place can delay each answer."""
 _START = 15.0
 """Seconds from the start of the process to its first answer."""
 _STOP = 5.0
@@ -227,6 +229,13 @@ class MpsDaemon:
 
         A default counts for the next server alone, so running servers get the limit, too.
         """
+        try:
+            async with asyncio.timeout(_LIMITS):
+                await self._limit(resource)
+        except TimeoutError as error:
+            raise MpsError(f"{PROGRAM} does not take the limits of its clients within {_LIMITS:g} s") from error
+
+    async def _limit(self, resource: MpsResource) -> None:
         self.resource = resource
         running = sorted(await self.servers())[:_MOST_SERVERS]
         for device in resource.devices:
@@ -246,14 +255,14 @@ class MpsDaemon:
         return frozenset(int(word) for word in answer.split() if _PID.fullmatch(word))
 
     async def clients(self, servers: Iterable[int]) -> int:
-        """How many processes are clients of these servers, as far as the daemon says."""
+        """How many processes are clients of these servers, as far as the daemon says in the time for one answer."""
         count = 0
-        for server in sorted(servers)[:_MOST_SERVERS]:
-            try:
-                answer = await self.ask(f"get_client_list {server}")
-            except MpsError:
-                break  # The server has ended, or the daemon has no such command: no reason to end it.
-            count += sum(_PID.fullmatch(word) is not None for word in answer.split())
+        # The server has ended, or the daemon has no such command, or answers late: no reason to end it.
+        with contextlib.suppress(MpsError, TimeoutError):
+            async with asyncio.timeout(_ANSWER):
+                for server in sorted(servers)[:_MOST_SERVERS]:
+                    answer = await self.ask(f"get_client_list {server}")
+                    count += sum(_PID.fullmatch(word) is not None for word in answer.split())
         return count
 
     def tidy(self) -> StorageUsage:

@@ -56,15 +56,18 @@ def find_daemons(root: Path, proc: Path) -> tuple[tuple[str, MpsProcess], ...]:
     """Control daemons that an agent started with folders below ``root``, with the name of each; blocks.
 
     Anybody can start a process that looks like one. So a pod's process, which has a pid namespace of its own, and one
-    of another user are never among these, nor one with a name that leads out of MPS's root.
+    of another user are never among these, nor one with a name that leads out of MPS's root. Nothing of a pod's process
+    is read: its memory, where its command line is, may be locked for as long as the driver hangs.
     """
     found = []
     for entry in proc.iterdir() if proc.is_dir() else ():
         if not entry.name.isdecimal():
             continue
         try:
+            if not _can_be_of_agent(entry, proc):
+                continue
             command = read_regular(entry / "cmdline", _LARGEST)
-            if f"{PROGRAM}\0-f".encode() not in command or not _can_be_of_agent(entry, proc):
+            if f"{PROGRAM}\0-f".encode() not in command:
                 continue
             environment = read_regular(entry / "environ", _LARGEST)
         except OSError:

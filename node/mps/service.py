@@ -165,6 +165,8 @@ class MpsKeeper:
                     raise MpsError("the agent is stopping; the kubelet asks again when it is back")
                 if self.fault:
                     raise MpsError(self.fault)
+                if not self.wanted:
+                    raise MpsError("its GPUs can no longer be shared by MPS; 'ostler devices' says why")
                 # Look again soon at whether it failed.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(0.1):

@@ -30,6 +30,8 @@ from node.values import replace
 from ostler.config.settings import Settings
 from plugin.admission import DevicePluginError
 
+STARTED_WITHIN = 30.0
+"""Seconds for which an Allocate waits for a daemon: the kubelet, which admits no other pod meanwhile, has no limit."""
 _NO_DRIVER = "a recorded node has no driver that could run MPS; use strategy timeSlicing"
 
 
@@ -179,7 +181,11 @@ class MpsService:
     @staticmethod
     async def _started(supervisor: MpsSupervisor, resource: str) -> None:
         try:
-            await supervisor.ready(resource)
+            async with asyncio.timeout(STARTED_WITHIN):
+                await supervisor.ready(resource)
+        except TimeoutError as error:
+            late = f"its control daemon does not start within {STARTED_WITHIN:g} s"
+            raise MpsUnavailable(resource, late) from error
         except MpsError as error:
             raise MpsUnavailable(resource, str(error)) from error
 

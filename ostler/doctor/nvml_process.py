@@ -14,6 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from node.inventory.nvidia.time_slices import leave
+
 NVML_TIMEOUT = 10.0
 """Seconds: nvmlInit takes some hundred milliseconds per GPU without persistence mode."""
 NVML_HANGS = "HANGS"
@@ -81,22 +83,12 @@ def ask_nvml(driver_root: Path, library: Path | None, proc: Path, timeout: float
     try:
         out, err = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
-        _leave(process)
+        leave(process)
         return NvmlAnswer(NVML_HANGS, f"no answer within {timeout:g} s")
     if process.returncode != 0:
         last = err.strip().splitlines()[-1:] or [f"exit code {process.returncode}"]
         return NvmlAnswer("CRASHED", f"the process that called NVML ended: {last[0]}")
     return NvmlAnswer.of_json(out)
-
-
-def _leave(process: subprocess.Popen[str]) -> None:
-    """Kill it and wait only a moment: a process stuck in the kernel may never end."""
-    process.kill()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(0.5)
 
 
 def main(driver_root: str, library: str, proc: str) -> None:

@@ -1,19 +1,27 @@
 """Time slices of GPUs: how long one process runs before another has its turn.
 
 NVML has no call for it, so the driver's own ``nvidia-smi`` runs in place, with the driver's NVML loaded first: a driver
-below a root of its own is not where the loader looks. Blocks as long as the program does, at most ``SECONDS``.
+below a root of its own is not where the loader looks. Blocks as long as the program does, at most ``SECONDS``: one
+that hangs in the driver does not end when it is killed, and is left behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from enum import IntEnum
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import subprocess
 
 PROGRAM = "nvidia-smi"
 _PROGRAM_FOLDERS = ("usr/bin", "usr/sbin", "usr/local/bin", "usr/local/nvidia/bin", "bin", "opt/bin", "usr/lib/wsl/lib")
 SECONDS = 10.0
 """For one run; a driver that hangs keeps the program from ending."""
+KILLED_WITHIN = 0.5
+"""Seconds until a program that was killed is left behind."""
 _SHOWN = 200
 """Most characters of the program's output in messages."""
 
@@ -33,6 +41,18 @@ class TimeSliceError(Exception):
     def __init__(self, uuid: str, length: TimeSlice, reason: str, *, is_uncertain: bool = False) -> None:
         super().__init__(f"the time slice of {uuid} cannot be set to {length.name.title()}: {reason}")
         self.is_uncertain = is_uncertain
+
+
+def leave(process: subprocess.Popen[Any]) -> None:
+    """Kill it and wait only a moment: a process that is stuck in the driver may never end."""
+    from subprocess import TimeoutExpired
+
+    process.kill()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    with contextlib.suppress(TimeoutExpired):
+        process.wait(KILLED_WITHIN)
 
 
 class TimeSlicer:
@@ -56,24 +76,25 @@ class TimeSlicer:
             )
         command = [str(program), "compute-policy", "-i", uuid, "--set-timeslice", str(length.value)]
         try:
-            ended = subprocess.run(
+            running = subprocess.Popen(
                 command,
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                timeout=self._seconds,
-                check=False,
             )
-        except subprocess.TimeoutExpired as error:
-            reason = f"{program} did not end within {self._seconds:g} s; check whether the driver answers"
-            raise TimeSliceError(uuid, length, reason, is_uncertain=True) from error
         except OSError as error:
             reason = f"{program} cannot be run: {error.strerror or error}"
             raise TimeSliceError(uuid, length, reason) from error
-        if ended.returncode != 0:
-            said = " ".join(ended.stdout.decode(errors="replace").split())[:_SHOWN]
-            reason = f"{program} refuses it with exit code {ended.returncode}: {said or 'it says nothing'}"
+        try:
+            output, _ = running.communicate(timeout=self._seconds)
+        except subprocess.TimeoutExpired as error:
+            leave(running)
+            reason = f"{program} did not end within {self._seconds:g} s; check whether the driver answers"
+            raise TimeSliceError(uuid, length, reason, is_uncertain=True) from error
+        if running.returncode != 0:
+            said = " ".join(output.decode(errors="replace").split())[:_SHOWN]
+            reason = f"{program} refuses it with exit code {running.returncode}: {said or 'it says nothing'}"
             raise TimeSliceError(uuid, length, reason)
 
     def _program(self) -> Path | None:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from node.values import replace
 from tests.making.claim_service import GPU0, GPU1, offered, reference
 from tests.making.claim_sharing import LIMITED, LONG, NVIDIA, OURS, Sharer
 from tests.making.devices import mig
+from tests.making.mps import SmiStandIn
 from tests.waiting import eventually
 
 NAME = daemon_name("uid-1")
@@ -349,6 +351,26 @@ async def test_on_a_full_disk_nothing_is_changed_and_everything_is_undone(
     async with sharer.process():
         await eventually(lambda: not [*(sharer.node.root / "state").rglob("*.json")], "the records are removed")
         sharer.check_clean()
+
+
+def test_a_program_that_cannot_be_killed_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[subprocess.Popen[bytes]] = []
+
+    class Unkillable(subprocess.Popen[bytes]):
+        def kill(self) -> None:
+            left.append(self)
+
+    smi = SmiStandIn(tmp_path)
+    smi.misbehave("hang")
+    with monkeypatch.context() as driver:
+        driver.setattr(subprocess, "Popen", Unkillable)
+        with pytest.raises(TimeSliceError, match=r"did not end within 0\.5 s; check whether the driver") as failed:
+            TimeSlicer(tmp_path, 0.5).set("GPU-1", TimeSlice.SHORT)
+    assert failed.value.is_uncertain
+    (process,) = left
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def test_the_drivers_own_library_is_loaded_first(tmp_path: Path) -> None:

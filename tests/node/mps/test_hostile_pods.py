@@ -15,10 +15,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from node.mps import daemon as daemon_module
+from node.mps import processes
 from node.mps.daemon import MpsDaemon, MpsDevice, MpsError, MpsResource
 from node.mps.folders import REMOVED
 from node.mps.processes import PROGRAM, find_daemons
 from node.mps.storage import folders_below
+from node.opening import read_regular
 from node.values import replace
 from tests.making.mps import MpsStandIn
 
@@ -144,6 +147,23 @@ async def test_of_servers_that_a_pod_names_few_are_told_new_limits(
     assert len([each for each in asked if each.startswith("set_active_thread_percentage")]) == 64
 
 
+async def test_a_pod_that_answers_late_delays_no_look_for_long(
+    driver: MpsStandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def ask(_: MpsDaemon, command: str) -> str:
+        await asyncio.sleep(0.05)
+        return "5001"
+
+    monkeypatch.setattr(MpsDaemon, "ask", ask)
+    monkeypatch.setattr(daemon_module, "_ANSWER", 0.5)
+    monkeypatch.setattr(daemon_module, "_LIMITS", 0.5)
+    daemon = MpsDaemon(RESOURCE, driver.home)
+    assert 0 < await daemon.clients(range(64)) < 64
+    limits = replace(RESOURCE, devices=tuple(MpsDevice(f"gpu-{n}", f"GPU-{n}", 1 << 30) for n in range(64)))
+    with pytest.raises(MpsError, match=r"does not take the limits of its clients within 0\.5 s"):
+        await daemon.limit(limits)
+
+
 @asynccontextmanager
 async def impostor(driver: MpsStandIn, answer: bytes) -> AsyncIterator[None]:
     """A pod's server in place of the daemon's."""
@@ -204,6 +224,22 @@ def test_a_process_of_a_pod_is_no_daemon(driver: MpsStandIn, forged: list[subpro
     assert [name for name, _ in find_daemons(driver.home.root, driver.home.proc)] == [NAME]
     forged.append(forge(driver, "nvidia.com/gpu.other", "unshare", "--pid", "--fork", "--kill-child"))
     assert [name for name, _ in find_daemons(driver.home.root, driver.home.proc)] == [NAME]
+
+
+def test_nothing_of_a_pods_process_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+
+    def reading(path: Path, most: int) -> bytes:
+        read.append(path)
+        return read_regular(path, most)
+
+    monkeypatch.setattr(processes, "read_regular", reading)
+    for pid, namespace in (("self", "pid:[1]"), ("17", "pid:[2]"), ("18", "pid:[1]")):
+        (tmp_path / pid / "ns").mkdir(parents=True)
+        (tmp_path / pid / "ns" / "pid").symlink_to(namespace)
+        (tmp_path / pid / "cmdline").write_bytes(b"sleep\0")
+    assert find_daemons(Path("/mps"), tmp_path) == ()
+    assert read == [tmp_path / "18" / "cmdline"]
 
 
 def test_no_folder_of_a_pod_is_taken_for_a_daemons(tmp_path: Path) -> None:

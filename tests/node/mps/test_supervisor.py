@@ -65,6 +65,15 @@ async def test_several_callers_wait_for_one_start(node: MpsNode) -> None:
         assert node.driver.log(NAME).count("devices GPU-0,GPU-1") == 1
 
 
+async def test_whoever_waits_for_a_resource_that_is_withdrawn_is_told(node: MpsNode) -> None:
+    node.supervisor.use((RESOURCE,))
+    waiting = asyncio.create_task(node.supervisor.ready(NAME))
+    await asyncio.sleep(0)
+    node.supervisor.use(())
+    with pytest.raises(MpsError, match="its GPUs can no longer be shared by MPS; 'ostler devices' says why"):
+        await waiting
+
+
 async def test_shares_held_since_before_the_agent_get_their_daemon(node: MpsNode) -> None:
     async with node.agent(RESOURCE) as supervisor:
         supervisor.hold(HELD)

@@ -28,6 +28,7 @@ from node.offer import Offer
 from node.rules import Door, Rule, Selector
 from node.sharing import Sharing, SharingStrategy
 from node.values import replace
+from ostler.agent import mps
 from ostler.agent.mps import MpsService, MpsUnavailable, mps_resources
 from ostler.config.settings import NvidiaSettings, Settings
 from plugin.servicer import renderer
@@ -184,6 +185,18 @@ async def test_a_share_waits_for_its_daemon_and_the_next_does_not(tmp_path: Path
         assert service.starting(NAME, resource.devices[1:2]) is None
         service.hold(held())
     assert agent.modes.modes == {"GPU-0": 0, "GPU-1": 0}
+
+
+async def test_the_kubelet_does_not_wait_for_ever_for_a_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mps, "STARTED_WITHIN", 0.2)
+    agent = _Agent(tmp_path)  # It does not run, as if it hung in the driver.
+    (resource,) = shown(agent.service.observe(found(gpu(0)), (rule(),)), rule()).resources
+    starting = agent.service.starting(NAME, resource.devices[:1])
+    assert starting is not None
+    with pytest.raises(
+        MpsUnavailable, match=f"{NAME}: MPS does not work: its control daemon does not start within 0.2 s"
+    ):
+        await starting
 
 
 async def test_a_gpu_held_as_a_whole_joins_its_daemon_when_it_is_free(tmp_path: Path) -> None:
