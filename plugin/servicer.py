@@ -5,8 +5,9 @@ only a hint: the kubelet repeats Allocate for pods that it refused later, and re
 Allocate waits in four cases (see ``Admission``), a few seconds at most: for the kubelet's record, if a pod seems to
 have the device or nothing is known; for containers of an ended pod that had the device; for the kubelet's checkpoint,
 if it is not yet known which pod got the latest devices; and just after the agent's start until it is known whether a
-pod has a device that overlaps. GetPreferredAllocation waits just after the agent's start until it is known which shares
-pods have, and, if schedulers record devices for pods, a second at most for the pod that it is about.
+pod has a device that overlaps. For a share it also waits for the MPS daemon, half a minute at most.
+GetPreferredAllocation waits just after the agent's start until it is known which shares pods have, and, if schedulers
+record devices for pods, a second at most for the pod that it is about.
 
 Faults become gRPC status codes in ``_call`` and nowhere else. An error refuses a pod for good, so only requests for
 devices that cannot be allocated are refused.
